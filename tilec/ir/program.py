@@ -1,0 +1,205 @@
+"""What a program is: one screen of frozen nodes. isl-free and picklable.
+
+    Program  ::= sizes, scalars, buffers, statements, body: Node*, original
+    Node     ::= Loop(var, lower, upper, kind, Node*) | Guard(conditions, Node*) | Action
+    Action   ::= Leaf(statement, instance, target, reads)       executes one instance of an original statement
+               | Copy(dst, src, cell) | Identity(dst, op) | Merge(dst, src, op)
+               | Barrier | Commit | Wait(n)
+    Read     ::= Address(buffer, index) | Inline(statement, instance, reads)
+
+Semantics. A body runs in order. A Loop runs max(lower) <= var < min(upper); its kind says how iterations relate:
+serial, unrolled and pipelined ones follow each other and reuse the same cells; parallel, vector, block.x/y/z and thread.x/y/z
+ones are unordered, and have their own cells of every buffer owned at or below the loop. A Leaf evaluates its statement's
+expression at the instance `instance(loop variables)`, n-th load from reads[n], and updates `target` (for `op` not "=" the
+target's old value is a read too). An Inline evaluates another statement's expression in place, rounded to that statement's target
+dtype. A buffer's contents are undefined at the start of each iteration of its owner; register cells also carry the
+thread indices of the accessing action. An asynchronous Copy runs at any moment until a Wait that covers its Commit group.
+
+Logical and physical. A statement's accesses are *logical* indices of the original buffers: a temporary declared inside loops has
+one leading dimension per loop around the declaration (`Buffer.private` of them). An Address holds *physical* indices, after
+`place` has subtracted the owner's base and dropped the dimensions of extent 1. The logical index of a Leaf's access is
+its statement's access at `instance`; that of a Copy is `cell`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias, Union
+
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.expr import Expr
+
+MEMORIES = ("global", "shared", "register", "scratch")
+ORDERED_KINDS = ("serial", "unrolled", "pipelined")
+THREAD_KINDS = ("thread.x", "thread.y", "thread.z")
+BLOCK_KINDS = ("block.x", "block.y", "block.z")
+UNORDERED_KINDS = ("parallel", "vector", *BLOCK_KINDS, *THREAD_KINDS)
+UPDATE_OPS = ("+=", "*=", "max=", "min=")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A bijection of a buffer's cells onto addresses: ("pad", dim, n), ("xor", row, column) or ("panels", dim, width)."""
+
+    name: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    name: str
+    dtype: str
+    shape: tuple[Aff, ...]  # physical extents: constants, or affine in the sizes
+    role: str = "temp"  # param: an argument; temp: declared in the kernel; cache: made by cache_read/cache_write; partial: by split_reduction
+    memory: str = "global"
+    owner: str | None = (
+        None  # the loop (its variable, on the common path of all accesses) whose iterations own it; None: the program
+    )
+    private: int = 0  # leading logical dimensions that stand for the loops around the declaration
+    root: str | None = None  # of a cache: the original buffer whose logical indices it uses
+    placed: bool = False  # `place` named it: the default placement keeps away
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """A logical access of an original statement: indices affine in its loop variables and the sizes."""
+
+    buffer: str
+    index: tuple[Aff, ...]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """target op value, once per instance of `loops` in `domain`; the original program's, never changed by a schedule."""
+
+    name: str  # S0, S1, … in source order
+    loops: tuple[str, ...]
+    domain: tuple[Constraint, ...]
+    target: Access
+    op: str  # "=" or one of UPDATE_OPS
+    value: Expr
+    reads: tuple[Access, ...]
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Address:
+    """A physical access."""
+
+    buffer: str
+    index: tuple[Aff, ...]
+
+
+@dataclass(frozen=True)
+class Inline:
+    """An original statement evaluated in place of a read."""
+
+    statement: str
+    instance: tuple[Aff, ...]
+    reads: tuple[Read, ...]
+
+
+Read: TypeAlias = Union[Address, Inline]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    statement: str
+    instance: tuple[Aff, ...]
+    target: Address
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """dst = src exactly; `cell` is the logical index, in the root buffer, of the value moved."""
+
+    dst: Address
+    src: Address
+    cell: tuple[Aff, ...]
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True)
+class Identity:
+    """dst = the neutral element of `op`; `cell` is the logical index of dst."""
+
+    dst: Address
+    op: str
+    cell: tuple[Aff, ...]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """dst = dst op src; `cell` is the logical index of dst in its root buffer, `src_cell` that of src."""
+
+    dst: Address
+    src: Address
+    op: str
+    cell: tuple[Aff, ...]
+    src_cell: tuple[Aff, ...]
+
+
+@dataclass(frozen=True)
+class Barrier:
+    inserted: bool = False  # by tilec, derived again after every step
+
+
+@dataclass(frozen=True)
+class Commit:
+    pass
+
+
+@dataclass(frozen=True)
+class Wait:
+    n: int  # at most n youngest groups stay in flight
+
+
+@dataclass(frozen=True)
+class Loop:
+    var: str
+    lower: tuple[Aff, ...]  # max of these
+    upper: tuple[Aff, ...]  # min of these, exclusive
+    body: tuple[Node, ...]
+    kind: str = "serial"
+
+
+@dataclass(frozen=True)
+class Guard:
+    conditions: tuple[Constraint, ...]  # all hold
+    body: tuple[Node, ...]
+
+
+Action: TypeAlias = Union[Leaf, Copy, Identity, Merge, Barrier, Commit, Wait]
+Node: TypeAlias = Union[Loop, Guard, Action]
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    sizes: tuple[str, ...]  # symbolic sizes still free, each >= 1
+    where: tuple[Constraint, ...]  # further assumptions on sizes
+    scalars: tuple[tuple[str, str], ...]  # (name, dtype)
+    buffers: tuple[Buffer, ...]
+    statements: tuple[Statement, ...]
+    body: tuple[Node, ...]
+    bound: tuple[tuple[str, int], ...] = ()  # sizes given at schedule(...)
+    reassociate: frozenset[str] = frozenset()  # buffers whose float sums may change their order
+    contract: bool = False
+    recomputed: frozenset[str] = frozenset()  # statements that compute_at or compute_inline allowed to run more than once
+    original: Program | None = field(default=None, repr=False)  # None: this is the original
+
+    @cached_property
+    def buffer(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+    @cached_property
+    def statement(self) -> dict[str, Statement]:
+        return {s.name: s for s in self.statements}
+
+    @property
+    def source(self) -> Program:
+        """The original program (itself, when it is one)."""
+        return self.original if self.original is not None else self

@@ -1,0 +1,176 @@
+"""The only file that imports islpy: a thin layer that hides what moves between its releases.
+
+Everything is addressed by name. Sets and maps are written as isl text from tilec expressions and read back into them. A `Solver`
+is one isl context with an operation budget; a proof makes one and drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import islpy as isl
+
+from tilec.ir.affine import Aff, Constraint, Div
+
+Set = isl.Set
+Map = isl.Map
+UnionSet = isl.UnionSet
+UnionMap = isl.UnionMap
+BasicSet = isl.BasicSet
+
+DEFAULT_BUDGET = 100_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
+
+
+class OutOfBudget(Exception):
+    """isl gave up: the operation budget is spent (or it reported an internal limit)."""
+
+
+def mangle(name: str) -> str:
+    """A tilec name as an isl identifier (never an isl keyword)."""
+    return name.replace(".", "__") + "_"
+
+
+def unmangle(name: str) -> str:
+    return name[:-1].replace("__", ".")
+
+
+class Solver:
+    """One isl context and the sizes that are its parameters."""
+
+    def __init__(self, sizes: Sequence[str], where: Iterable[Constraint] = (), budget: int | None = None):
+        self.ctx = isl.Context()
+        self.sizes = tuple(sizes)
+        self.budget = budget
+        conditions = [f"{mangle(n)} >= 1" for n in sizes] + [constraint_text(c) for c in where]
+        self.header = f"[{', '.join(map(mangle, sizes))}] -> "
+        self.context = isl.Set.read_from_str(self.ctx, self.header + "{ : " + " and ".join(conditions or ["true"]) + " }")
+        self.ctx.set_max_operations(budget if budget is not None else DEFAULT_BUDGET)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn an isl failure inside the block into OutOfBudget."""
+        try:
+            yield
+        except isl.Error as e:
+            raise OutOfBudget(str(e).splitlines()[0]) from None
+
+    def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> isl.Set:
+        """{ name[variables] : conditions }, within the assumptions on sizes."""
+        text = self.header + "{ " + tuple_text(name, [Aff.of(v) for v in variables]) + " : " + conditions_text(conditions) + " }"
+        return isl.Set.read_from_str(self.ctx, text).intersect_params(self.context)
+
+    def map(
+        self,
+        name: str,
+        variables: Sequence[str],
+        conditions: Iterable[Constraint],
+        target: str,
+        index: Sequence[Aff],
+    ) -> isl.Map:
+        """{ name[variables] -> target[index] : conditions }, within the assumptions on sizes."""
+        text = (
+            self.header
+            + "{ "
+            + tuple_text(name, [Aff.of(v) for v in variables])
+            + " -> "
+            + tuple_text(target, index)
+            + " : "
+            + conditions_text(conditions)
+            + " }"
+        )
+        return isl.Map.read_from_str(self.ctx, text).intersect_params(self.context)
+
+    def empty(self) -> isl.UnionMap:
+        return isl.UnionMap.read_from_str(self.ctx, self.header + "{ }")
+
+    def empty_set(self) -> isl.UnionSet:
+        return isl.UnionSet.read_from_str(self.ctx, self.header + "{ }")
+
+    def read_map(self, body: str) -> isl.UnionMap:
+        return isl.UnionMap.read_from_str(self.ctx, self.header + body)
+
+    def read_set(self, body: str) -> isl.UnionSet:
+        return isl.UnionSet.read_from_str(self.ctx, self.header + body)
+
+
+def aff_text(e: Aff) -> str:
+    parts = [str(e.const)] if e.const or not e.terms else []
+    for atom, c in e.terms:
+        inner = mangle(atom) if isinstance(atom, str) else f"floor(({aff_text(atom.num)})/{atom.den})"
+        parts.append(f"{c}*{inner}" if c != 1 else inner)
+    return " + ".join(parts)
+
+
+def constraint_text(c: Constraint) -> str:
+    return f"{aff_text(c.expr)} {'=' if c.equal else '>='} 0"
+
+
+def conditions_text(conditions: Iterable[Constraint]) -> str:
+    return " and ".join(constraint_text(c) for c in conditions) or "true"
+
+
+def tuple_text(name: str, index: Sequence[Aff]) -> str:
+    return f"{name}[{', '.join(map(aff_text, index))}]"
+
+
+def from_aff(aff: isl.Aff, names: Sequence[str]) -> tuple[Aff, int]:
+    """(numerator, denominator) of an isl expression whose set dimensions are called `names` (tilec names)."""
+    den = aff.get_denominator_val().to_python()
+    total = Aff(_scaled(aff.get_constant_val(), den))
+    space = aff.get_domain_space()
+    for n in range(space.dim(isl.dim_type.param)):
+        c = _scaled(aff.get_coefficient_val(isl.dim_type.param, n), den)
+        if c:
+            total = total + Aff.of(unmangle(space.get_dim_name(isl.dim_type.param, n))) * c
+    for n, name in enumerate(names):
+        c = _scaled(aff.get_coefficient_val(isl.dim_type.in_, n), den)
+        if c:
+            total = total + Aff.of(name) * c
+    for n in range(aff.dim(isl.dim_type.div)):
+        c = _scaled(aff.get_coefficient_val(isl.dim_type.div, n), den)
+        if c:
+            num, d = from_aff(aff.get_div(n), names)
+            total = total + Aff.of(num // d) * c
+    return total, den
+
+
+def _scaled(value: isl.Val, den: int) -> int:
+    product = value * den
+    return product.to_python()
+
+
+def constraints(bset: isl.BasicSet, names: Sequence[str]) -> list[Constraint]:
+    """The constraints of a basic set whose existentials are all divisions (see `divs_known`)."""
+    out: list[Constraint] = []
+    for c in bset.get_constraints():
+        expr, _ = from_aff(c.get_aff(), names)
+        out.append(Constraint(expr, c.is_equality()))
+    return out
+
+
+def divs_known(bset: isl.BasicSet) -> bool:
+    return all(not d.is_nan() for d in (bset.get_div(n) for n in range(bset.dim(isl.dim_type.div))))
+
+
+__all__ = [
+    "DEFAULT_BUDGET",
+    "BasicSet",
+    "Div",
+    "Map",
+    "OutOfBudget",
+    "Set",
+    "Solver",
+    "UnionMap",
+    "UnionSet",
+    "aff_text",
+    "conditions_text",
+    "constraint_text",
+    "constraints",
+    "divs_known",
+    "from_aff",
+    "isl",
+    "mangle",
+    "tuple_text",
+    "unmangle",
+]
