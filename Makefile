@@ -1,0 +1,56 @@
+# make demo   the main job: pick, prove, print, price and run GEMM+SiLU and a quantize chain
+# make test   format, lint, types and every test; make check-long adds the long property tests
+# Each target sets up .venv by itself from the pinned requirement files.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BASE   := $(VENV)/.base-ready
+DEV    := $(VENV)/.dev-ready
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+JOBS   ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check-long lint format docs clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(BASE): requirements.txt requirements-build.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tilec needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@echo "setting up $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -r requirements.txt -r requirements-build.txt
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(DEV): $(BASE) requirements-dev.txt
+	@echo "installing the test tools into $(VENV)"
+	@$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+demo: $(BASE)
+	@$(BIN)/python examples/demo.py
+
+lint: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: lint
+	$(PYTEST)
+
+check-long: lint
+	TILEC_PROPERTY_PAIRS=20000 $(PYTEST)
+
+# Writes the generated pages (docs/primitives.md) and the examples' printed output again; look at the diff before committing.
+docs: $(DEV)
+	$(BIN)/python -m tests.regenerate
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
