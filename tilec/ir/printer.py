@@ -1,0 +1,316 @@
+"""The pseudocode of a program in element form: what a person reads in the terminal, in errors and in golden tests.
+
+Every place where a value is rounded is written out (`bf16(…)`), also inside inlined reads; addresses are the physical ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilec.ir import tree
+from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.expr import Cast, Const, Expr, Load
+from tilec.ir.expr import text as expr_text
+from tilec.ir.program import (
+    Action,
+    Address,
+    Barrier,
+    Buffer,
+    Commit,
+    Copy,
+    Guard,
+    Identity,
+    Leaf,
+    Loop,
+    Merge,
+    Node,
+    Program,
+    Read,
+    Statement,
+    Wait,
+)
+
+INDENT = "    "
+NEUTRAL = {"+=": "0", "*=": "1", "max=": "-inf", "min=": "inf"}
+_RANK = {"bool": 0, "i32": 1, "f32": 2, "f64": 3}
+_ATOM = 8  # a precedence above every operator of expr.text
+
+
+def text(program: Program) -> str:
+    """The whole program as pseudocode, without a final newline."""
+    lines = header(program)
+    lines += [declaration(b, Scope.of(program)) for b in owned(program, (), None)]
+    if lines:
+        lines.append("")
+    _nodes(program, program.body, (), (), 0, lines)
+    return "\n".join(lines)
+
+
+def loop_tree(program: Program) -> str:
+    """The short form: loops and statements only."""
+    lines: list[str] = []
+
+    def go(body: tuple[Node, ...], path: tuple[Loop, ...], depth: int) -> None:
+        scope = Scope.of(program, path)
+        for node in body:
+            pad = "  " * depth
+            match node:
+                case Loop():
+                    kind = "" if node.kind == "serial" else f"  # {node.kind}"
+                    lines.append(f"{pad}{node.var} in {scope.range(node)}{kind}")
+                    go(node.body, (*path, node), depth + 1)
+                case Guard():
+                    go(node.body, path, depth)
+                case Leaf():
+                    lines.append(f"{pad}{node.statement}: {program.statement[node.statement].target.buffer}")
+                case Copy():
+                    lines.append(f"{pad}copy: {node.dst.buffer} = {node.src.buffer}")
+                case Identity():
+                    lines.append(f"{pad}identity: {node.dst.buffer}")
+                case Merge():
+                    lines.append(f"{pad}merge: {node.dst.buffer} {node.op} {node.src.buffer}")
+                case _:
+                    pass
+
+    go(program.body, (), 0)
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parts, for other printers (the tile form) too
+
+
+def header(program: Program) -> list[str]:
+    """Name and parameters, sizes, assumptions, permissions: one line each, the optional ones only where they say something."""
+    scope = Scope.of(program)
+    parameters = [f"{b.name}: {b.dtype}{scope.shape(b)}" for b in program.buffers if b.role == "param"]
+    parameters += [f"{name}: {dtype}" for name, dtype in program.scalars]
+    lines = [f"{program.name}({', '.join(parameters)})"]
+    sizes = [f"{name} = {value}" for name, value in program.bound] + list(program.sizes)
+    if sizes:
+        lines.append(f"sizes: {', '.join(sizes)}")
+    if program.where:
+        lines.append(f"where: {', '.join(scope.constraint(c) for c in program.where)}")
+    allowed = [f"reassociate {name}" for name in sorted(program.reassociate)] + ["contract"] * program.contract
+    if allowed:
+        lines.append(f"allowed: {', '.join(allowed)}")
+    if program.recomputed:
+        lines.append(f"recomputed: {', '.join(sorted(program.recomputed))}")
+    return lines
+
+
+def owned(program: Program, path: tuple[Loop, ...], loop: Loop | None) -> list[Buffer]:
+    """The buffers to declare at the top of `loop` (None: of the program), a loop under the loops `path`."""
+    if loop is None:
+        return [b for b in program.buffers if b.role != "param" and b.owner is None]
+    mine = [b for b in program.buffers if b.owner == loop.var]
+    if not mine:
+        return []
+    # a loop name may repeat in sibling nests: the owner is the one around the buffer's accesses
+    used = {a.buffer for site in tree.sites(loop.body) for a, _, _ in tree.addresses(site.action, program)}
+    return [b for b in mine if b.name in used]
+
+
+def declaration(b: Buffer, scope: Scope) -> str:
+    layout = f", {b.layout.name}({', '.join(map(str, b.layout.args))})" if b.layout else ""
+    return f"{b.name}: {b.dtype}{scope.shape(b)} in {b.memory}{layout}"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Text of everything that stands at one place of the tree: index terms are ordered sizes first, then outer loops first."""
+
+    program: Program
+    order: Mapping[str, int]
+
+    @staticmethod
+    def of(program: Program, loops: tuple[Loop, ...] = ()) -> Scope:
+        names = [*program.sizes, *(loop.var for loop in loops)]
+        return Scope(program, {name: n for n, name in enumerate(names)})
+
+    # affine ------------------------------------------------------------------------------------------------------
+
+    def aff(self, aff: Aff) -> str:
+        return _sum(*self._items(aff))
+
+    def constraint(self, c: Constraint) -> str:
+        items, const = self._items(c.expr)
+        positive = [i for i in items if i[0] > 0]
+        negative = [(-n, body) for n, body in items if n < 0]
+        left, right = max(-const, 0), max(const, 0)
+        if c.equal:
+            return f"{_sum(positive, right)} == {_sum(negative, left)}"
+        if not negative:
+            return f"{_sum(positive, right)} >= {left}"
+        if left >= 1:  # a + 1 <= b reads better as a < b
+            return f"{_sum(negative, left - 1)} < {_sum(positive, 0)}"
+        return f"{_sum(negative, 0)} <= {_sum(positive, right)}"
+
+    def _items(self, aff: Aff) -> tuple[list[tuple[int, str]], int]:
+        """(coefficient, text) in printing order, and the constant; e - c·floor(e/c) becomes e % c."""
+        rest, found = aff, list[tuple[int, int, str]]()
+        for atom, c in aff.terms:
+            if isinstance(atom, Div) and c % atom.den == 0:
+                factor = -c // atom.den  # factor·(num mod den) needs factor·num in the sum
+                have = dict(rest.terms)
+                if all(have.get(a, 0) == k * factor for a, k in atom.num.terms):
+                    rest = rest - atom.num * factor - Aff(0, ((atom, c),))
+                    found.append((self._depth(atom), factor, f"{self._closed(atom.num)} % {atom.den}"))
+        found = [(d, f, body if f == 1 else f"({body})") for d, f, body in found]
+        for atom, c in rest.terms:
+            found.append((self._depth(atom), c, atom if isinstance(atom, str) else self._division(atom)))
+        found.sort(key=lambda t: (t[1] < 0, t[0]))
+        return [(c, body) for _, c, body in found], rest.const
+
+    def _depth(self, atom: str | Div) -> int:
+        names = (atom,) if isinstance(atom, str) else atom.num.names
+        return min((self.order.get(n, len(self.order)) for n in names), default=len(self.order))
+
+    def _division(self, atom: Div) -> str:
+        # ceil(e/c) is how a person writes floor((e + c - 1)/c)
+        if atom.num.const == atom.den - 1 and atom.num.terms:
+            return f"ceil({self._closed(atom.num - atom.num.const)}/{atom.den})"
+        return f"floor({self._closed(atom.num)}/{atom.den})"
+
+    def _closed(self, aff: Aff) -> str:
+        body = self.aff(aff)
+        return body if re.fullmatch(r"\w+", body) else f"({body})"
+
+    def range(self, loop: Loop) -> str:
+        """`0..min(64, M - 64*io)`: the upper bound is exclusive."""
+        lower, upper = self._bound("max", loop.lower), self._bound("min", loop.upper)
+        if len(loop.lower) == 1 and " " in lower:
+            lower = f"({lower})"
+        return f"{lower}..{upper}"
+
+    def _bound(self, function: str, bounds: tuple[Aff, ...]) -> str:
+        body = ", ".join(map(self.aff, bounds))
+        return body if len(bounds) == 1 else f"{function}({body})"
+
+    def shape(self, b: Buffer) -> str:
+        return f"[{', '.join(map(self.aff, b.shape))}]" if b.shape else ""
+
+    def address(self, a: Address) -> str:
+        return f"{a.buffer}[{', '.join(map(self.aff, a.index))}]" if a.index else a.buffer
+
+    # values ------------------------------------------------------------------------------------------------------
+
+    def read(self, read: Read) -> str:
+        """An atom: an address, or an inlined statement with the rounding of its store."""
+        if isinstance(read, Address):
+            return self.address(read)
+        statement = self.program.statement[read.statement]
+        return self.rounded(statement, read.instance, read.reads, _ATOM)
+
+    def value(self, statement: Statement, instance: tuple[Aff, ...], reads: tuple[Read, ...], level: int = 0) -> str:
+        """The statement's expression at `instance`, before the store."""
+        env = dict(zip(statement.loops, instance, strict=True))
+        return expr_text(statement.value, lambda n: self.read(reads[n]), lambda e: self.aff(e.subs(env)), level)
+
+    def rounded(self, statement: Statement, instance: tuple[Aff, ...], reads: tuple[Read, ...], level: int = 0) -> str:
+        """The expression with the rounding of the statement's store, where there is one."""
+        dtype = self._dtype(statement.target.buffer)
+        if self._keeps(dtype, statement.value, reads):
+            return self.value(statement, instance, reads, level)
+        return f"{dtype}({self.value(statement, instance, reads)})"
+
+    def _dtype(self, buffer: str) -> str:
+        found = self.program.buffer.get(buffer) or self.program.source.buffer[buffer]
+        return found.dtype
+
+    def _keeps(self, dtype: str, value: Expr, reads: tuple[Read, ...]) -> bool:
+        """Does storing `value` as `dtype` leave it as it is, by its form?"""
+        match value:
+            case Const(value=v) if not isinstance(v, bool) and v == v and abs(v) <= 8 and v == int(v):
+                return True
+            case Cast(to=to) if to == dtype:
+                return True
+            case Load(n=n):
+                read = reads[n]
+                name = read.buffer if isinstance(read, Address) else self.program.statement[read.statement].target.buffer
+                if self._dtype(name) == dtype:
+                    return True
+        return _widens(value.dtype, dtype)
+
+    # actions -----------------------------------------------------------------------------------------------------
+
+    def action(self, action: Action) -> str:
+        """One line, with its trailing comment."""
+        match action:
+            case Leaf():
+                return f"{self.leaf(action)}  # {action.statement}"
+            case Copy():
+                start = "async " if action.asynchronous else ""
+                return f"{start}{self.address(action.dst)} = {self.address(action.src)}  # copy"
+            case Identity():
+                return f"{self.address(action.dst)} = {NEUTRAL[action.op]}  # identity of {action.op}"
+            case Merge():
+                src, dtype = self.address(action.src), self._dtype(action.src.buffer)
+                arithmetic = dtype if dtype in _RANK else "f32" if dtype != "i8" else "i32"
+                return f"{self._update(action.dst, action.op, src, src, arithmetic)}  # merge"
+            case Barrier():
+                return "barrier  # inserted" if action.inserted else "barrier"
+            case Commit():
+                return "commit"
+            case Wait():
+                return f"wait({action.n})"
+
+    def leaf(self, leaf: Leaf) -> str:
+        """The assignment alone."""
+        statement = self.program.statement[leaf.statement]
+        if statement.op == "=":
+            return f"{self.address(leaf.target)} = {self.rounded(statement, leaf.instance, leaf.reads)}"
+        plain = self.value(statement, leaf.instance, leaf.reads)
+        inner = self.value(statement, leaf.instance, leaf.reads, 7 if statement.op == "*=" else 6)
+        return self._update(leaf.target, statement.op, plain, inner, statement.value.dtype)
+
+    def _update(self, target: Address, op: str, plain: str, inner: str, arithmetic: str) -> str:
+        """`plain` stands alone, `inner` is the same value as the right operand of the operator."""
+        t, dtype = self.address(target), self._dtype(target.buffer)
+        exact = dtype in _RANK and _RANK[arithmetic] <= _RANK[dtype]
+        if op in ("+=", "*=") and exact:
+            return f"{t} {op} {plain}"
+        new = f"{op[:-1]}({t}, {plain})" if op in ("max=", "min=") else f"{t} {op[0]} {inner}"
+        return f"{t} = {new}" if exact else f"{t} = {dtype}({new})"
+
+
+def _widens(arithmetic: str, storage: str) -> bool:
+    """Is an arithmetic value stored without a rounding that a person must see? An i32 becoming an f32 is one."""
+    if storage not in _RANK:
+        return False
+    return arithmetic == storage or (storage == "f64" and arithmetic in _RANK)
+
+
+def _sum(items: list[tuple[int, str]], const: int) -> str:
+    out = ""
+    for c, body in items:
+        term = body if abs(c) == 1 else f"{abs(c)}*{body}"
+        out += (" - " if c < 0 else " + ") + term if out else ("-" if c < 0 else "") + term
+    if const or not out:
+        out += f" {'-' if const < 0 else '+'} {abs(const)}" if out else str(const)
+    return out
+
+
+def _nodes(
+    program: Program,
+    body: tuple[Node, ...],
+    path: tuple[Loop, ...],
+    declared: tuple[Buffer, ...],
+    depth: int,
+    lines: list[str],
+) -> None:
+    scope, pad = Scope.of(program, path), INDENT * depth
+    lines += [pad + declaration(b, scope) for b in declared]
+    for node in body:
+        match node:
+            case Loop():
+                kind = "" if node.kind == "serial" else f"  # {node.kind}"
+                lines.append(f"{pad}for {node.var} in {scope.range(node)}:{kind}")
+                _nodes(program, node.body, (*path, node), tuple(owned(program, path, node)), depth + 1, lines)
+            case Guard():
+                lines.append(f"{pad}if {' and '.join(map(scope.constraint, node.conditions))}:")
+                _nodes(program, node.body, path, (), depth + 1, lines)
+            case _:
+                lines.append(pad + scope.action(node))
