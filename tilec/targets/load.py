@@ -1,0 +1,195 @@
+"""Reading machine files. An unknown unit, a missing source or a figure that isn't positive is a TargetError."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tilec.errors import TargetError
+from tilec.targets.target import Figure, Limits, Target
+
+_UNITS = {
+    "count": (1.0, "count"),
+    "B": (1.0, "bytes"),
+    "KiB": (1024.0, "bytes"),
+    "MiB": (1024.0**2, "bytes"),
+    "GiB": (1024.0**3, "bytes"),
+    "GB": (1e9, "bytes"),
+    "GB/s": (1e9, "bytes/s"),
+    "TB/s": (1e12, "bytes/s"),
+    "MHz": (1e6, "Hz"),
+    "GHz": (1e9, "Hz"),
+    "ns": (1e-9, "s"),
+    "us": (1e-6, "s"),
+    "GFLOP/s": (1e9, "ops/s"),
+    "TFLOP/s": (1e12, "ops/s"),
+}
+# what each figure measures
+_FIGURES = {
+    "sms": "count",
+    "cores": "count",
+    "clock": "Hz",
+    "bandwidth": "bytes/s",
+    "memory": "bytes",
+    "l1": "bytes",
+    "l2": "bytes",
+    "l3": "bytes",
+    "shared_per_core": "bytes",
+    "dram_latency": "s",
+    "launch_overhead": "s",
+}
+_REQUIRED = {"gpu": ("sms", "clock", "bandwidth"), "cpu": ("cores", "bandwidth"), "accelerator": ("cores", "bandwidth")}
+_KEYS = {"name", "title", "kind", "compute_capability", "note", "sources", "figures", "matrix", "vector"}
+_LIMIT_KEYS = [f for f in Limits.__dataclass_fields__ if f not in ("compute_capability", "source", "shared_configs")]
+
+
+def names() -> tuple[str, ...]:
+    """The machines tilec knows, without the bare compute capabilities."""
+    found = [p.name.removesuffix(".toml") for p in _package().iterdir() if p.name.endswith(".toml")]
+    return tuple(sorted(n for n in found if n != "limits"))
+
+
+def capabilities() -> tuple[str, ...]:
+    """Compute capabilities that serve as targets for occupancy."""
+    return tuple(_read((_package() / "limits.toml").read_text(), "limits.toml"))
+
+
+def load(name_or_path: str | os.PathLike[str] | Target) -> Target:
+    """The machine of that name, of that TOML file (a path with a slash or ending in .toml), or a bare compute capability ("8.6").
+
+    Raises TargetError for an unknown name (listing the known ones) and for a file with a wrong figure.
+    """
+    if isinstance(name_or_path, Target):
+        return name_or_path
+    text = os.fspath(name_or_path)
+    if text.endswith(".toml") or "/" in text or os.sep in text:
+        path = Path(text)
+        if not path.is_file():
+            raise TargetError(f"no target file {text!r}.\n  Targets by name: {', '.join(names())}")
+        try:
+            content = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise TargetError(f"target file {text!r} can't be read: {e}") from None
+        return parse(content, path.name)
+    if re.fullmatch(r"\d+\.\d+", text):
+        limits = _limits(text, f"target {text!r}")
+        return Target(name=text, title=f"compute capability {text}", kind="limits", limits=limits)
+    if text not in names():
+        close = [n for n in names() if text and n.startswith(text.lower())] or difflib.get_close_matches(
+            text.lower(), names(), n=1, cutoff=0.5
+        )
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise TargetError(
+            f"unknown target {text!r}.{hint}\n"
+            f"  Targets: {', '.join(names())}; or a compute capability: {', '.join(capabilities())}"
+        )
+    target = parse((_package() / f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
+    return _measured(target) if target.kind == "cpu" else target
+
+
+def parse(text: str, file: str) -> Target:
+    """A machine file's text as a Target; TargetError names the file and the key."""
+    data = _read(text, file)
+    unknown = sorted(set(data) - _KEYS)
+    if unknown:
+        raise TargetError(f"{file}: unknown key {unknown[0]!r}.\n  Keys: {', '.join(sorted(_KEYS))}")
+    for key in ("name", "title", "kind"):
+        if not isinstance(data.get(key), str):
+            raise TargetError(f"{file}: {key!r} is missing or not a text")
+    kind = data["kind"]
+    if kind not in _REQUIRED:
+        raise TargetError(f"{file}: kind {kind!r} is not known.\n  Kinds: {', '.join(_REQUIRED)}")
+    sources = data.get("sources", {})
+    figures = {}
+    for key, entry in data.get("figures", {}).items():
+        if key not in _FIGURES:
+            raise TargetError(f"{file}: unknown figure {key!r}.\n  Figures: {', '.join(_FIGURES)}")
+        figures[key] = _figure(entry, _FIGURES[key], sources, f"{file}: figures.{key}")
+    for key in _REQUIRED[kind]:
+        if key not in figures:
+            raise TargetError(f"{file}: figure {key!r} is missing; kind {kind} needs {', '.join(_REQUIRED[kind])}")
+    tables = {}
+    for table in ("matrix", "vector"):
+        tables[table] = tuple((k, _figure(e, "ops/s", sources, f"{file}: {table}.{k}")) for k, e in data.get(table, {}).items())
+    if not tables["matrix"] and not tables["vector"]:
+        raise TargetError(f"{file}: no peak rate; give [matrix] or [vector] with a rate per dtype")
+    capability = data.get("compute_capability")
+    if kind == "gpu" and capability is None:
+        raise TargetError(f"{file}: 'compute_capability' is missing; a gpu needs it for its per-SM limits")
+    return Target(
+        name=data["name"],
+        title=data["title"],
+        kind=kind,
+        figures=tuple(figures.items()),
+        matrix_peaks=tables["matrix"],
+        vector_peaks=tables["vector"],
+        limits=_limits(str(capability), file) if capability is not None else None,
+        note=data.get("note"),
+    )
+
+
+def cache_file() -> Path:
+    """Where the measured figures of this machine are kept: $TILEC_CACHE or the user's cache folder."""
+    root = os.environ.get("TILEC_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "tilec"
+    )
+    return Path(root) / "host.toml"
+
+
+def _package() -> Any:
+    return resources.files("tilec.targets")
+
+
+def _read(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise TargetError(f"{file} is not valid TOML: {e}") from None
+
+
+def _figure(entry: Any, measures: str, sources: dict[str, str], where: str) -> Figure:
+    if not isinstance(entry, dict) or not {"value", "unit", "source"} <= set(entry):
+        raise TargetError(f"{where} must be {{ value = …, unit = …, source = … }}")
+    value, unit, source = entry["value"], entry["unit"], entry["source"]
+    possible = ", ".join(u for u, (_, m) in _UNITS.items() if m == measures)
+    if unit not in _UNITS or _UNITS[unit][1] != measures:
+        raise TargetError(f"{where}: unit {unit!r} is not a unit of it.\n  Units: {possible}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise TargetError(f"{where}: {value!r} is not a positive number")
+    if measures == "count" and value != int(value):
+        raise TargetError(f"{where}: {value!r} is not a whole number")
+    if source not in sources:
+        raise TargetError(f"{where}: source {source!r} is not in [sources]: {', '.join(sources) or 'none'}")
+    return Figure(value * _UNITS[unit][0], f"{value} {unit}", sources[source], bool(entry.get("estimate", False)))
+
+
+def _limits(capability: str, where: str) -> Limits:
+    table = _read((_package() / "limits.toml").read_text(), "limits.toml")
+    if capability not in table:
+        raise TargetError(f"{where}: unknown compute capability {capability!r}.\n  Known: {', '.join(table)}")
+    row = table[capability]
+    return Limits(
+        compute_capability=capability,
+        source=row["source"],
+        shared_configs=tuple(k * 1024 for k in row["shared_configs_KiB"]),
+        **{key: row[key] for key in _LIMIT_KEYS},
+    )
+
+
+def _measured(default: Target) -> Target:
+    """The host's defaults with the number of cores asked of the system and, where a cache file exists, its measured figures."""
+    path = cache_file()
+    if path.is_file():
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    cores = os.cpu_count() or 1
+    figures = dict(default.figures)
+    figures["cores"] = Figure(cores, f"{cores} count", "the operating system", False)
+    scale = cores / default.cores
+    vector = tuple((k, replace(f, value=f.value * scale, text=f"{f.text} per core")) for k, f in default.vector_peaks)
+    return replace(default, figures=tuple(figures.items()), vector_peaks=vector)
