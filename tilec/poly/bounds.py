@@ -3,8 +3,8 @@
 `nest` scans {order : conditions} in that loop order. Names in the conditions that are neither in `order` nor sizes are fixed
 outer variables. A level's bounds are the constraints that the projection onto it and its outer levels puts on its variable,
 rounded by their coefficient, without those that the rest implies (decided exactly, on integers). A bound may be looser than the
-projection (the loops inside are then empty); whatever of the conditions the bounds do not imply comes back as guards, so the scan is
-exact by construction.
+projection (the loops inside are then empty); whatever of the conditions the bounds do not imply comes back as guards, so the
+scan is exact by construction.
 """
 
 from __future__ import annotations
