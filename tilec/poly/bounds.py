@@ -9,7 +9,8 @@ scan is exact by construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -103,10 +104,31 @@ def _names(*groups: Iterable[Constraint]) -> list[str]:
     return sorted(out)
 
 
-def _set(dims: Sequence[str], parameters: Sequence[str], conditions: Iterable[Constraint], sizes: Sequence[str]) -> isl.Set:
-    """{ [dims] : conditions and used sizes >= 1 } with the other names as parameters, in a context of its own."""
+def new_context() -> isl.Context:
     ctx = isl.Context()
     ctx.set_max_operations(DEFAULT_BUDGET)
+    return ctx
+
+
+@contextmanager
+def unknown_on_error() -> Iterator[None]:
+    """An isl failure inside the block is OutOfBudget."""
+    try:
+        yield
+    except isl.Error as e:
+        raise OutOfBudget(str(e).splitlines()[0]) from None
+
+
+def named_set(
+    dims: Sequence[str],
+    parameters: Sequence[str],
+    conditions: Iterable[Constraint],
+    sizes: Sequence[str],
+    ctx: isl.Context | None = None,
+) -> isl.Set:
+    """{ [dims] : conditions and used sizes >= 1 } with the other names as parameters; in a context of its own unless given."""
+    if ctx is None:
+        ctx = new_context()
     used = set(dims) | set(parameters)
     facts = [Constraint.ge(s, 1) for s in sizes if s in used]
     text = f"[{', '.join(map(mangle, parameters))}] -> {{ [{', '.join(map(mangle, dims))}] : "
@@ -115,10 +137,8 @@ def _set(dims: Sequence[str], parameters: Sequence[str], conditions: Iterable[Co
 
 @lru_cache(maxsize=20_000)
 def _empty(conditions: Conditions, sizes: tuple[str, ...]) -> bool:
-    try:
-        return _set(_names(conditions), (), conditions, sizes).is_empty()
-    except isl.Error as e:
-        raise OutOfBudget(str(e).splitlines()[0]) from None
+    with unknown_on_error():
+        return named_set(_names(conditions), (), conditions, sizes).is_empty()
 
 
 @lru_cache(maxsize=20_000)
@@ -137,13 +157,11 @@ def _maximum(e: Aff, conditions: Conditions, sizes: tuple[str, ...]) -> int | No
         return e.const
     x = "value"
     names = [n for n in _names(conditions, (Constraint(e),)) if n != x]
-    try:
-        whole = _set([x, *names], (), (*conditions, Constraint.eq(x, e)), sizes)
+    with unknown_on_error():
+        whole = named_set([x, *names], (), (*conditions, Constraint.eq(x, e)), sizes)
         line = whole.project_out(isl.dim_type.set, 1, len(names))
         top = line.dim_max_val(0)
-    except isl.Error as error:
-        raise OutOfBudget(str(error).splitlines()[0]) from None
-    return top.to_python() if top.is_int() else None
+        return top.to_python() if top.is_int() else None
 
 
 # ---- projection ---------------------------------------------------------------------------------------------------
@@ -156,17 +174,20 @@ def _cost(c: Constraint) -> tuple[int, int, int, int, str]:
     return (divs, big, len(c.expr.names), abs(c.expr.const), aff_text(c.expr))
 
 
-def on_variable(s: isl.Set, names: Sequence[str], var: str) -> list[Constraint]:
-    """The constraints of (a hull of) `s` that bound `var`: those in which it occurs outside divisions only."""
+def convex_constraints(s: isl.Set, names: Sequence[str]) -> list[Constraint]:
+    """The constraints of (a hull of) `s`; conditions under an unknown existential are left out."""
     pieces = s.coalesce()
-    if pieces.is_empty():
-        return []
     hull = pieces.get_basic_sets()[0] if pieces.n_basic_set() == 1 else pieces.simple_hull()
     if not divs_known(hull):
         hull = hull.remove_unknown_divs()
     if not divs_known(hull):
         hull = hull.remove_divs()
-    return [c for c in constraints(hull, names) if bounds_directly(c, var)]
+    return constraints(hull, names)
+
+
+def on_variable(s: isl.Set, names: Sequence[str], var: str) -> list[Constraint]:
+    """The constraints of (a hull of) `s` that bound `var`: those in which it occurs outside divisions only."""
+    return [] if s.is_empty() else [c for c in convex_constraints(s, names) if bounds_directly(c, var)]
 
 
 def bounds_directly(c: Constraint, var: str) -> bool:
@@ -196,8 +217,8 @@ def _nest(
     parameters = [n for n in _names(everything, [Constraint(Aff.of(s)) for s in sizes]) if n not in order]
     bounds: list[Bound] = []
     chosen: list[Constraint] = []
-    try:
-        whole = _set(order, parameters, everything, sizes)
+    with unknown_on_error():
+        whole = named_set(order, parameters, everything, sizes)
         for n, var in enumerate(order):
             level = whole.project_out(isl.dim_type.set, n + 1, len(order) - n - 1)
             visible = set(order[: n + 1]) | set(parameters)
@@ -212,8 +233,6 @@ def _nest(
                 raise NotConvex(f"'{var}' has no {'upper' if lower else 'lower'} bound")
             bounds.append((lower, upper))
             chosen += kept
-    except isl.Error as e:
-        raise OutOfBudget(str(e).splitlines()[0]) from None
     guards = [c for c in dict.fromkeys(conditions) if not _implied((*known, *chosen), c, sizes)]
     return tuple(bounds), tuple(simplify(guards, (*context, *chosen), sizes, where))
 
