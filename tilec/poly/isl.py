@@ -149,6 +149,20 @@ def constraints(bset: isl.BasicSet, names: Sequence[str]) -> list[Constraint]:
     return out
 
 
+def pieces_of_set(u: isl.UnionSet) -> list[isl.Set]:
+    """The single-tuple parts of a union set, by tuple name."""
+    found: list[isl.Set] = []
+    u.foreach_set(found.append)
+    return sorted(found, key=lambda s: s.get_tuple_name() or "")
+
+
+def pieces_of_map(u: isl.UnionMap) -> list[isl.Map]:
+    """The parts of a union map with one domain and one range tuple each."""
+    found: list[isl.Map] = []
+    u.foreach_map(found.append)
+    return found
+
+
 def divs_known(bset: isl.BasicSet) -> bool:
     return all(not d.is_nan() for d in (bset.get_div(n) for n in range(bset.dim(isl.dim_type.div))))
 
@@ -171,6 +185,8 @@ __all__ = [
     "from_aff",
     "isl",
     "mangle",
+    "pieces_of_map",
+    "pieces_of_set",
     "tuple_text",
     "unmangle",
 ]

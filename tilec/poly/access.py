@@ -1,0 +1,275 @@
+"""Programs as isl relations: who accesses which cell, when.
+
+Every access of every action gets a tuple of its own, tagged by the site's number n in the order of the text:
+
+    L{n}r{m}[loop variables]   the m-th read (reads of inlined statements are flattened, in order)
+    L{n}o[loop variables]      the old value that an update reads
+    L{n}w[loop variables]      the write
+    I_{buffer}[index]          the virtual writer of an argument's initial contents, before everything
+    E_{buffer}[index]          the virtual reader of a written argument, after everything
+
+and in the vocabulary of the original program S{k}r{m}[instance] and S{k}[instance]. A cell is C_{buffer}[coordinates, index].
+Time is [position, variable, position, variable, …, position, phase]: the tree's order, reads (0) before the write (1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilec.ir.affine import Aff
+from tilec.ir.program import (
+    ORDERED_KINDS,
+    THREAD_KINDS,
+    Address,
+    Barrier,
+    Buffer,
+    Commit,
+    Copy,
+    Identity,
+    Inline,
+    Leaf,
+    Loop,
+    Merge,
+    Program,
+    Read,
+    Wait,
+)
+from tilec.ir.tree import Site, sites, updates
+from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, tuple_text
+
+ZERO = Aff(0)
+
+
+@dataclass(frozen=True)
+class FlatRead:
+    """One load of a leaf, inlined ones included: the n-th read of `statement` at `instance`, from `source`."""
+
+    statement: str
+    instance: tuple[Aff, ...]
+    n: int
+    source: Read
+
+
+def flat_reads(leaf: Leaf) -> list[FlatRead]:
+    """Every load, an Inline itself before the loads inside it."""
+    out: list[FlatRead] = []
+
+    def go(statement: str, instance: tuple[Aff, ...], reads: tuple[Read, ...]) -> None:
+        for n, read in enumerate(reads):
+            out.append(FlatRead(statement, instance, n, read))
+            if isinstance(read, Inline):
+                go(read.statement, read.instance, read.reads)
+
+    go(leaf.statement, leaf.instance, leaf.reads)
+    return out
+
+
+def written_params(program: Program) -> list[str]:
+    """Arguments that some statement writes, in the order of the parameters."""
+    targets = {s.target.buffer for s in program.statements}
+    return [b.name for b in program.buffers if b.role == "param" and b.name in targets]
+
+
+def thread_indices(site: Site) -> tuple[Aff, Aff, Aff]:
+    """(x, y, z) of the hardware thread that runs the action; 0 where no loop is bound."""
+    out = {kind: ZERO for kind in THREAD_KINDS}
+    for loop in site.loops:
+        if loop.kind in out:
+            out[loop.kind] = Aff.of(loop.var) - loop.lower[0]
+    return out["thread.x"], out["thread.y"], out["thread.z"]
+
+
+def owner_depth(buffer: Buffer, site: Site) -> int:
+    """How many of the site's loops stand at or above the owner."""
+    if buffer.owner is None:
+        return 0
+    return next(n for n, loop in enumerate(site.loops) if loop.var == buffer.owner) + 1
+
+
+def cell(program: Program, site: Site, address: Address, *, folded: bool) -> tuple[str, list[Aff]]:
+    """The storage location of an access.
+
+    folded: the physical cell, with the coordinates of unordered loops at or above the owner. Not folded: every owner iteration has
+    cells of its own, which is how contents that are undefined at its start look to the values.
+    """
+    buffer = program.buffer[address.buffer]
+    index: list[Aff] = []
+    for loop in site.loops[: owner_depth(buffer, site)]:
+        if not folded or loop.kind not in ORDERED_KINDS:
+            index.append(Aff.of(loop.var))
+    if buffer.memory == "register":
+        index += thread_indices(site)
+    return f"C_{mangle(address.buffer)}", [*index, *address.index]
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """One access: its tuple name, site number, address and role (read, old, write)."""
+
+    tag: str
+    site: int
+    address: Address
+    role: str
+
+
+class Relations:
+    """A program's accesses as isl objects, in one solver."""
+
+    def __init__(self, solver: Solver, program: Program):
+        self.solver, self.program = solver, program
+        self.sites: list[Site] = list(sites(program.body))
+        self.depth = max((len(s.position) for s in self.sites), default=1)
+        self.end = len(program.body) + 1
+
+    # -- pieces -------------------------------------------------------------------------------------------------------------
+
+    def variables(self, n: int) -> list[str]:
+        return [loop.var for loop in self.sites[n].loops]
+
+    def time(self, n: int, phase: int) -> list[Aff]:
+        site = self.sites[n]
+        out: list[Aff] = []
+        for position, node in zip(site.position, [*site.path, None], strict=True):
+            out.append(Aff(position))
+            if node is not None:
+                out.append(Aff.of(node.var) if isinstance(node, Loop) else ZERO)
+        out += [ZERO] * (2 * self.depth - 1 - len(out))
+        return [*out, Aff(phase)]
+
+    @cached_property
+    def domains(self) -> list[Set]:
+        """The executed iterations of each site, as L{n}[variables]."""
+        return [self.solver.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
+
+    def map(self, n: int, tag: str, target: str, index: Iterable[Aff]) -> Map:
+        return self.solver.map(tag, self.variables(n), self.sites[n].conditions, target, list(index))
+
+    def union(self, maps: Iterable[Map | UnionMap]) -> UnionMap:
+        out = self.solver.empty()
+        for m in maps:
+            out = out.union(m if isinstance(m, UnionMap) else m.to_union_map())
+        return out
+
+    @cached_property
+    def tagged(self) -> list[Tagged]:
+        """Every access to storage."""
+        out: list[Tagged] = []
+        for n, site in enumerate(self.sites):
+            match site.action:
+                case Leaf() as leaf:
+                    for m, flat in enumerate(flat_reads(leaf)):
+                        if isinstance(flat.source, Address):
+                            out.append(Tagged(f"L{n}r{m}", n, flat.source, "read"))
+                    if updates(leaf, self.program):
+                        out.append(Tagged(f"L{n}o", n, leaf.target, "old"))
+                    out.append(Tagged(f"L{n}w", n, leaf.target, "write"))
+                case Copy(dst=dst, src=src) | Merge(dst=dst, src=src):
+                    out.append(Tagged(f"L{n}r0", n, src, "read"))
+                    if isinstance(site.action, Merge):
+                        out.append(Tagged(f"L{n}o", n, dst, "old"))
+                    out.append(Tagged(f"L{n}w", n, dst, "write"))
+                case Identity(dst=dst):
+                    out.append(Tagged(f"L{n}w", n, dst, "write"))
+                case Barrier() | Commit() | Wait():
+                    pass
+        return out
+
+    def cells(self, accesses: Iterable[Tagged], *, folded: bool = False) -> UnionMap:
+        """{ access -> cell }."""
+        return self.union(
+            self.map(a.site, a.tag, *cell(self.program, self.sites[a.site], a.address, folded=folded)) for a in accesses
+        )
+
+    @cached_property
+    def clock(self) -> UnionMap:
+        """{ access -> time }, virtual writers and readers included."""
+        maps: list[Map | UnionMap] = [
+            self.map(a.site, a.tag, "", self.time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
+        ]
+        for b in self.program.buffers:
+            if b.role == "param":
+                index = ", ".join(f"d{k}" for k in range(len(b.shape)))
+                for name, at in (("I", -1), ("E", self.end)):
+                    zeros = ", ".join(["0"] * (2 * self.depth - 1))
+                    maps.append(self.solver.read_map(f"{{ {name}_{mangle(b.name)}[{index}] -> [{at}, {zeros}] }}"))
+        return self.union(maps)
+
+    def whole(self, tag: str, name: str) -> UnionMap:
+        """{ tag_name[index] -> cell } over a parameter's whole shape."""
+        b = self.program.buffer[name]
+        dims = [f"d{k}" for k in range(len(b.shape))]
+        index = [Aff.of(d) for d in dims]
+        text = f"{{ {tuple_text(f'{tag}_{mangle(name)}', index)} -> {tuple_text(f'C_{mangle(name)}', index)} : "
+        text += " and ".join(f"0 <= {d_} < {size_text(s)}" for d_, s in zip(map(mangle, dims), b.shape, strict=True))
+        return self.solver.read_map(text + (" }" if dims else "true }")).intersect_params(self.solver.context)
+
+    @cached_property
+    def initial(self) -> UnionMap:
+        """{ I_A[index] -> cell } for every argument."""
+        return self.union(self.whole("I", b.name) for b in self.program.buffers if b.role == "param")
+
+    @cached_property
+    def final(self) -> UnionMap:
+        """{ E_Y[index] -> cell } for every written argument."""
+        return self.union(self.whole("E", name) for name in written_params(self.program))
+
+    # -- to the vocabulary of the original program ------------------------------------------------------------------------------
+
+    def leaves(self) -> Iterator[tuple[int, Leaf]]:
+        for n, site in enumerate(self.sites):
+            if isinstance(site.action, Leaf):
+                yield n, site.action
+
+    @cached_property
+    def writer_instance(self) -> UnionMap:
+        """{ L{n}w[v] -> S[instance] } for leaves, and the virtual writers onto themselves."""
+        maps: list[Map | UnionMap] = [self.map(n, f"L{n}w", leaf.statement, leaf.instance) for n, leaf in self.leaves()]
+        return self.union(maps).union(self.initial.domain().identity())
+
+    @cached_property
+    def reader_instance(self) -> UnionMap:
+        """{ L{n}r{m}[v] -> S r{k}[instance] } for every load of a leaf, { L{n}o -> S o }, virtual readers onto themselves."""
+        maps: list[Map | UnionMap] = []
+        for n, leaf in self.leaves():
+            for m, flat in enumerate(flat_reads(leaf)):
+                maps.append(self.map(n, f"L{n}r{m}", f"{flat.statement}r{flat.n}", flat.instance))
+            if updates(leaf, self.program):
+                maps.append(self.map(n, f"L{n}o", f"{leaf.statement}o", leaf.instance))
+        return self.union(maps).union(self.final.domain().identity())
+
+    @cached_property
+    def inlined(self) -> UnionMap:
+        """{ L{n}r{m}[v] -> S'[instance] } for every load that is an inlined statement."""
+        maps: list[Map | UnionMap] = []
+        for n, leaf in self.leaves():
+            for m, flat in enumerate(flat_reads(leaf)):
+                if isinstance(flat.source, Inline):
+                    maps.append(self.map(n, f"L{n}r{m}", flat.source.statement, flat.source.instance))
+        return self.union(maps)
+
+    def executions(self, statement: str) -> list[Map]:
+        """For every leaf (and inlined use) of a statement { L{n}[v] -> S[instance] }."""
+        out: list[Map] = []
+        for n, leaf in self.leaves():
+            if leaf.statement == statement:
+                out.append(self.map(n, f"L{n}w", statement, leaf.instance))
+            for m, flat in enumerate(flat_reads(leaf)):
+                if isinstance(flat.source, Inline) and flat.source.statement == statement:
+                    out.append(self.map(n, f"L{n}r{m}", statement, flat.source.instance))
+        return out
+
+    def statement_domain(self, statement: str) -> Set:
+        s = self.program.statement[statement]
+        return self.solver.set(statement, list(s.loops), s.domain)
+
+    def set_union(self, sets: Iterable[Set | UnionSet]) -> UnionSet:
+        out = self.solver.empty_set()
+        for s in sets:
+            out = out.union(s if isinstance(s, UnionSet) else s.to_union_set())
+        return out
+
+
+def size_text(e: Aff) -> str:
+    return tuple_text("", [e])[1:-1]

@@ -1,0 +1,310 @@
+"""Happens-before: which accesses are ordered on a machine that runs unordered loops and asynchronous copies.
+
+Two accesses of one physical cell, at least one of them a write, must be ordered. The tree orders them, except that
+- iterations of a parallel, vector or block loop are unordered;
+- two hardware threads of a block are ordered only by a Barrier that stands between them in the tree's order;
+- an asynchronous copy may read and write from its Copy until a Wait that covers its Commit group; that Wait orders it for
+  the issuing thread, for another thread only a Barrier after the Wait does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilec.ir.affine import Aff
+from tilec.ir.program import THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
+from tilec.ir.tree import Site
+from tilec.poly.access import Relations, Tagged, cell, thread_indices
+from tilec.poly.isl import Map, UnionMap
+
+APART_KINDS = tuple(k for k in UNORDERED_KINDS if k not in THREAD_KINDS)
+
+
+@dataclass(frozen=True)
+class Race:
+    """pairs: { first access -> second access } in the tree's order, unordered on the machine; why says by what."""
+
+    first: Tagged
+    second: Tagged
+    pairs: Map
+    why: str
+    threads: bool  # between threads of a block, or an unfinished copy seen by another thread: a barrier would order it
+
+
+def is_concurrent(program: Program) -> bool:
+    """Is the tree's order more than the machine promises?"""
+
+    def unordered(nodes: tuple) -> bool:
+        return any(
+            (isinstance(n, Loop) and n.kind in UNORDERED_KINDS)
+            or (isinstance(n, Copy) and n.asynchronous)
+            or unordered(getattr(n, "body", ()))
+            for n in nodes
+        )
+
+    return unordered(program.body)
+
+
+def common(a: Site, b: Site) -> tuple[int, int]:
+    """(path nodes, loops) that two sites share."""
+    nodes = 0
+    while nodes < min(len(a.path), len(b.path)) and a.position[nodes] == b.position[nodes]:
+        nodes += 1
+    return nodes, sum(isinstance(n, Loop) for n in a.path[:nodes])
+
+
+def _synchronises(node: Node) -> bool:
+    return isinstance(node, Barrier | Commit | Wait) or any(_synchronises(n) for n in getattr(node, "body", ()))
+
+
+def _thread_bound(site: Site) -> bool:
+    return any(loop.kind in THREAD_KINDS for loop in site.loops)
+
+
+class HappensBefore:
+    """The races of one program, found pair of accesses by pair of accesses."""
+
+    def __init__(self, r: Relations):
+        self.r, self.solver = r, r.solver
+        self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
+
+    # -- what conflicts ------------------------------------------------------------------------------------------------------
+
+    def conflicts(self) -> Iterator[tuple[Tagged, Tagged]]:
+        """Pairs of accesses to one buffer, one of them a write; register cells are never shared between threads but may be by copies."""
+        tagged = self.r.tagged
+        for i, a in enumerate(tagged):
+            for b in tagged[i:]:
+                if a.address.buffer == b.address.buffer and "write" in (a.role, b.role):
+                    yield a, b
+
+    @cached_property
+    def cells(self) -> dict[str, Map]:
+        """{ access -> physical cell } by tag."""
+        r = self.r
+        return {a.tag: r.map(a.site, a.tag, *cell(r.program, r.sites[a.site], a.address, folded=True)) for a in r.tagged}
+
+    def same_cell(self, a: Tagged, b: Tagged) -> Map:
+        return self.cells[a.tag].apply_range(self.cells[b.tag].reverse())
+
+    def vary(self, a: Tagged, b: Tagged, equal: int, then: str | None) -> Map:
+        """{ a -> b : the first `equal` common loops agree, and the next one differs (`then`: "<", ">", "!=" or None) }."""
+        va, vb = self.r.variables(a.site), self.r.variables(b.site)
+        left, right = [f"x{n}" for n in range(len(va))], [f"y{n}" for n in range(len(vb))]
+        terms = [f"{left[n]} = {right[n]}" for n in range(equal)]
+        if then is not None:
+            terms.append(f"{left[equal]} {then} {right[equal]}")
+        text = f"{{ {a.tag}[{', '.join(left)}] -> {b.tag}[{', '.join(right)}] : {' and '.join(terms) or 'true'} }}"
+        return Map.read_from_str(self.solver.ctx, text)
+
+    # -- the order --------------------------------------------------------------------------------------------------------------
+
+    def clock(self, a: Tagged) -> Map:
+        return self.r.map(a.site, a.tag, "", self.r.time(a.site, 1 if a.role == "write" else 0))
+
+    def clock_of(self, n: int) -> Map:
+        """{ T{n}[v] -> time } of an action of any kind."""
+        return self.r.map(n, f"T{n}", "", self.r.time(n, 1))
+
+    @cached_property
+    def barriers(self) -> UnionMap:
+        return self.r.union(self.clock_of(n) for n, s in enumerate(self.r.sites) if isinstance(s.action, Barrier))
+
+    def before(self, a: Map | UnionMap, b: Map | UnionMap) -> UnionMap:
+        """{ x -> y : a(x) < b(y) } in the tree's order."""
+        left = a if isinstance(a, UnionMap) else a.to_union_map()
+        right = b if isinstance(b, UnionMap) else b.to_union_map()
+        return left.lex_lt_union_map(right)
+
+    def region(self, site: Site) -> int:
+        """How many time dimensions name the block (or parallel iteration) whose barriers, commits and waits an action meets."""
+        depth = 0
+        for n, node in enumerate(site.path):
+            if isinstance(node, Loop) and node.kind in APART_KINDS and _synchronises(node):
+                depth = n + 1
+        return 2 * depth
+
+    def same_region(self, depth: int) -> UnionMap:
+        """{ time -> time : the first `depth` dimensions agree }."""
+        width = 2 * self.r.depth
+        left, right = [f"x{n}" for n in range(width)], [f"y{n}" for n in range(width)]
+        terms = " and ".join(f"x{n} = y{n}" for n in range(depth)) or "true"
+        return self.solver.read_map(f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {terms} }}")
+
+    def in_region(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
+        """{ x -> y : x and y belong to one block }."""
+        return a.apply_range(self.same_region(depth)).apply_range(b.reverse())
+
+    def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
+        """{ a -> b : a barrier of their block stands between them }."""
+        return self.after_barrier(self.clock(a).to_union_map(), self.clock(b).to_union_map(), self.region(self.r.sites[a.site]))
+
+    def after_barrier(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
+        bars = self.barriers
+        if bars.is_empty():
+            return self.solver.empty()
+        first = self.before(a, bars).intersect(self.in_region(a, bars, depth))
+        second = self.before(bars, b).intersect(self.in_region(bars, b, depth))
+        return first.apply_range(second)
+
+    # -- asynchronous copies ----------------------------------------------------------------------------------------------------
+
+    def actions(self, kind: type) -> list[int]:
+        return [n for n, s in enumerate(self.r.sites) if isinstance(s.action, kind)]
+
+    @cached_property
+    def commits(self) -> UnionMap:
+        return self.r.union(self.clock_of(n) for n in self.actions(Commit))
+
+    def covering(self, n: int) -> UnionMap:
+        """{ T{n}[v], an asynchronous copy -> T{w}[v'], each Wait that covers its group }."""
+        r, depth = self.r, self.region(self.r.sites[n])
+        copy, commits = self.clock_of(n).to_union_map(), self.commits
+        if commits.is_empty():
+            return self.solver.empty()
+        later = self.before(copy, commits).intersect(self.in_region(copy, commits, depth))
+        first = _earliest(later, commits)  # copy -> its commit
+        following = _earliest(self.before(commits, commits).intersect(self.in_region(commits, commits, depth)), commits)
+        out = self.solver.empty()
+        for w in self.actions(Wait):
+            action = r.sites[w].action
+            assert isinstance(action, Wait)
+            reached = first
+            for _ in range(action.n):
+                reached = reached.apply_range(following)
+            wait = self.clock_of(w).to_union_map()
+            done = self.before(commits, wait).intersect(self.in_region(commits, wait, depth))
+            out = out.union(reached.apply_range(done))
+        return out
+
+    @cached_property
+    def coverings(self) -> dict[int, UnionMap]:
+        return {n: self.covering(n) for n in self.actions(Copy) if self._asynchronous(n)}
+
+    def _asynchronous(self, n: int) -> bool:
+        action = self.r.sites[n].action
+        return isinstance(action, Copy) and action.asynchronous
+
+    @cached_property
+    def waits(self) -> UnionMap:
+        return self.r.union(self.clock_of(n) for n in self.actions(Wait))
+
+    def idle_waits(self) -> list[int]:
+        """Sites of Wait that never cover any asynchronous copy."""
+        covered = self.solver.empty_set()
+        for m in self.coverings.values():
+            covered = covered.union(m.range())
+        return [n for n in self.actions(Wait) if self.clock_of(n).domain().to_union_set().intersect(covered).is_empty()]
+
+    def complete_before(self, a: Tagged, b: Tagged, *, same_thread: bool) -> UnionMap:
+        """{ a, an access of an asynchronous copy -> b : the copy is complete, for b's thread, before b starts }."""
+        depth = self.region(self.r.sites[a.site])
+        as_time = self.r.map(a.site, a.tag, f"T{a.site}", [Aff.of(v) for v in self.r.variables(a.site)]).to_union_map()
+        waited = as_time.apply_range(self.coverings[a.site])
+        clock = self.clock(b).to_union_map()
+        if same_thread:
+            after = self.before(self.waits, clock).intersect(self.in_region(self.waits, clock, depth))
+        else:
+            after = self.after_barrier(self.waits, clock, depth)
+        return waited.apply_range(after)
+
+    # -- races --------------------------------------------------------------------------------------------------------------------
+
+    def races(self) -> Iterator[Race]:
+        """Every kind of unordered conflict, as non-empty relations; the first found first."""
+        for a, b in self.conflicts():
+            yield from self._apart(a, b)
+            yield from self._threads(a, b)
+            yield from self._unfinished(a, b)
+
+    def _apart(self, a: Tagged, b: Tagged) -> Iterator[Race]:
+        sa, sb = self.r.sites[a.site], self.r.sites[b.site]
+        _, shared = common(sa, sb)
+        for n, loop in enumerate(sa.loops[:shared]):
+            if loop.kind in APART_KINDS:
+                for then in ("<", ">"):
+                    pairs = self.same_cell(a, b).intersect(self.vary(a, b, n, then))
+                    if not pairs.is_empty():
+                        first, second = (a, b) if then == "<" else (b, a)
+                        pairs = pairs if then == "<" else pairs.reverse()
+                        yield Race(first, second, pairs, f"iterations of the {loop.kind} loop {loop.var} are unordered", False)
+                        break
+
+    def _threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
+        sa, sb = self.r.sites[a.site], self.r.sites[b.site]
+        if not (_thread_bound(sa) or _thread_bound(sb)) or self.r.program.buffer[a.address.buffer].memory == "register":
+            return
+        together = self.together(a, b, one_launch=True)
+        if together is None:
+            return
+        conflict = self.same_cell(a, b).intersect(together)
+        if conflict.is_empty():
+            return
+        ia, ib = self.thread_map(a), self.thread_map(b)
+        other_thread = conflict.subtract(ia.apply_range(ib.reverse()))
+        if other_thread.is_empty():
+            return
+        for first, second, pairs in ((a, b, other_thread), (b, a, other_thread.reverse())):
+            ordered = self.before(self.clock(first), self.clock(second))
+            open_pairs = pairs.to_union_map().intersect(ordered).subtract(self.barrier_between(first, second))
+            if not open_pairs.is_empty():
+                yield Race(first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", True)
+
+    def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
+        for first, second in ((a, b), (b, a)):
+            if not self._asynchronous(first.site):
+                continue
+            together = self.together(first, second, one_launch=False)
+            assert together is not None
+            pairs = self.same_cell(first, second).intersect(together).to_union_map()
+            pairs = pairs.intersect(self.before(self.clock(first), self.clock(second)))
+            if first.site == second.site:  # the copy's own read and write
+                pairs = pairs.subtract(self.vary(first, second, len(self.r.variables(first.site)), None).to_union_map())
+            if pairs.is_empty():
+                continue
+            same = self.thread_map(first).apply_range(self.thread_map(second).reverse()).to_union_map()
+            mine, other = pairs.intersect(same), pairs.subtract(same)
+            for part, is_mine in ((mine, True), (other, False)):
+                if part.is_empty():
+                    continue
+                left = part.subtract(self.complete_before(first, second, same_thread=is_mine))
+                if not left.is_empty():
+                    why = "the asynchronous copy may still be in flight: no wait covers it before"
+                    if not is_mine:
+                        why = "the asynchronous copy is not known complete to another thread: it needs a wait and then a barrier before"
+                    yield Race(first, second, left.as_map(), why, not is_mine)
+            if a is b:
+                break
+
+    def together(self, a: Tagged, b: Tagged, *, one_launch: bool) -> Map | None:
+        """{ a -> b : they first differ at an ordered or thread loop, or in the text }; None where that cannot be.
+
+        With one_launch, only pairs that run in the same block of one kernel launch.
+        """
+        sa, sb = self.r.sites[a.site], self.r.sites[b.site]
+        _, shared = common(sa, sb)
+        start = 0
+        if one_launch:
+            if sa.position[0] != sb.position[0]:
+                return None  # two top-level nests
+            if any(loop.kind.startswith("block") for s in (sa, sb) for loop in s.loops[shared:]):
+                return None
+            start = max((n + 1 for n, loop in enumerate(sa.loops[:shared]) if loop.kind.startswith("block")), default=0)
+        out = self.vary(a, b, shared, None)
+        for n in range(start, shared):
+            if sa.loops[n].kind not in APART_KINDS:
+                out = out.union(self.vary(a, b, n, "!="))
+        return out
+
+    def thread_map(self, a: Tagged) -> Map:
+        return self.r.map(a.site, a.tag, "", thread_indices(self.r.sites[a.site]))
+
+
+def _earliest(pairs: UnionMap, clock: UnionMap) -> UnionMap:
+    """Of { x -> y }, for each x the y that comes first."""
+    return pairs.apply_range(clock).lexmin().apply_range(clock.reverse()).intersect(pairs)
+
+
+__all__ = ["HappensBefore", "Race", "common", "is_concurrent"]

@@ -1,0 +1,236 @@
+"""Who wrote what each access reads: last writers, copies resolved, and the contributions of reductions.
+
+Feautrier's exact dataflow, computed by isl's `compute_flow`. Every relation here goes from the reader to the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilec.ir.program import Copy, Identity, Leaf, Merge, Program
+from tilec.ir.tree import updates
+from tilec.poly.access import Relations, Tagged
+from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, pieces_of_map, pieces_of_set
+
+
+class Unresolved(Exception):
+    """A dataflow question that this analysis cannot answer exactly; str() is the reason."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """sources: { read -> write }; undefined: reads that no write reaches."""
+
+    sources: UnionMap
+    undefined: UnionSet
+
+
+def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flow:
+    """The must-sources that are last before each sink, and the may-sources after them."""
+    info = isl.UnionAccessInfo.from_sink(sinks).set_must_source(must).set_may_source(may).set_schedule_map(clock)
+    result = info.compute_flow()
+    return Flow(result.get_may_dependence().reverse(), result.get_may_no_source().domain())
+
+
+def value_flow(r: Relations) -> Flow:
+    """{ access -> the write it receives its value from }, for every read, old value and final value."""
+    reads = r.cells(a for a in r.tagged if a.role != "write").union(r.final)
+    writes = r.cells(a for a in r.tagged if a.role == "write").union(r.initial)
+    return flow(reads, writes, r.solver.empty(), r.clock)
+
+
+def only(r: Relations, kinds: type | tuple[type, ...]) -> list[int]:
+    return [n for n, s in enumerate(r.sites) if isinstance(s.action, kinds)]
+
+
+def through(r: Relations, numbers: Iterable[int]) -> UnionMap:
+    """{ L{n}w[v] -> L{n}r0[v] }: from what a copy or merge writes to what it read."""
+    out: list[UnionMap] = []
+    for n in numbers:
+        domain = r.domains[n]
+        write = domain.set_tuple_name(f"L{n}w").to_union_set()
+        pair = domain.set_tuple_name(f"L{n}r0").identity().set_tuple_name(isl.dim_type.in_, f"L{n}w")
+        out.append(pair.to_union_map().intersect_domain(write))
+    return r.union(out)
+
+
+def spaces(r: Relations, numbers: Iterable[int], suffix: str = "w") -> UnionSet:
+    return r.set_union(r.domains[n].set_tuple_name(f"L{n}{suffix}") for n in numbers)
+
+
+def resolve_copies(r: Relations, found: Flow) -> UnionMap:
+    """The same flow with every copy replaced by the writer of what it copied."""
+    copies = only(r, Copy)
+    if not copies:
+        return found.sources
+    copied = spaces(r, copies)
+    step = through(r, copies).apply_range(found.sources)
+    result = found.sources.subtract_range(copied)
+    pending = found.sources.intersect_range(copied)
+    for _ in range(len(copies) + 1):
+        if pending.is_empty():
+            return result
+        pending = pending.apply_range(step)
+        result = result.union(pending.subtract_range(copied))
+        pending = pending.intersect_range(copied)
+    if pending.is_empty():
+        return result
+    closure, exact = step.intersect_range(copied).transitive_closure()
+    if not exact:
+        raise Unresolved("a chain of copies whose length depends on the sizes has no exact closure")
+    long = pending.apply_range(closure).union(pending).apply_range(step)
+    return result.union(long.subtract_range(copied))
+
+
+# -- the original, once -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The original's flow in its own vocabulary, as isl text (so that it outlives a context)."""
+
+    wanted: str  # { S r{k}[i] or S o[i] or E_Y[x] -> S'[i'] or I_A[x] }
+
+
+@lru_cache(maxsize=256)
+def reference(original: Program, budget: int | None = None) -> Reference:
+    r = Relations(Solver(original.sizes, original.where, budget), original)
+    found = value_flow(r)
+    wanted = r.reader_instance.reverse().apply_range(found.sources).apply_range(r.writer_instance)
+    return Reference(wanted.coalesce().to_str())
+
+
+# -- reductions -----------------------------------------------------------------------------------------------------------------------
+
+
+def is_free(program: Program, buffer: str) -> bool:
+    """May updates of this original buffer be reordered: by nature (max, min, wrapping integers) or by permission?"""
+    ops = {s.op for s in program.statements if s.target.buffer == buffer and s.op != "="}
+    if len(ops) != 1:
+        return False
+    op = next(iter(ops))
+    if op in ("max=", "min=") or program.source.buffer[buffer].dtype == "i32":
+        return True
+    return buffer in program.reassociate
+
+
+def needs_permission(program: Program, buffer: str) -> bool:
+    ops = {s.op for s in program.statements if s.target.buffer == buffer}
+    return program.source.buffer[buffer].dtype != "i32" and not ops <= {"=", "max=", "min="}
+
+
+def root_of(program: Program, buffer: str) -> str:
+    return program.buffer[buffer].root or buffer
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """readers: { read of the reduction -> every statement instance that contributes to its value, base included }.
+
+    fault: { read -> what arrives twice }; undefined: reads of an accumulator that holds nothing.
+    """
+
+    readers: UnionMap
+    twice: UnionMap
+    undefined: UnionSet
+
+
+def contributions(r: Relations, root: str) -> Contributions:
+    """Follow every path from each reader of `root` back to the updates that reach it.
+
+    The last plain write, copy or identity is the base of a cell; the updates after it all count. A copy stands for what it
+    read, a merge for its target's contributions and those of its source.
+    """
+    program = r.program
+    held = {b.name for b in program.buffers if b.name == root or b.root == root}
+    mine = [a for a in r.tagged if a.address.buffer in held]
+
+    def updating(a: Tagged) -> bool:
+        return updates(r.sites[a.site].action, program)
+
+    must = r.cells(a for a in mine if a.role == "write" and not updating(a))
+    may = r.cells(a for a in mine if a.role == "write" and updating(a))
+    ends: list[UnionMap] = []
+    if root in program.buffer and program.buffer[root].role == "param":
+        must = must.union(r.whole("I", root))
+        ends.append(r.whole("E", root))
+    sinks = r.cells(a for a in mine if a.role == "read").union(r.union(ends))
+    found = flow(sinks, must, may, r.clock)
+
+    middle = only(r, (Copy, Merge))
+    middle_writes = spaces(r, middle)
+    step = through(r, middle).apply_range(found.sources)
+    loads = [f"L{n}r" for n in only(r, Leaf)]
+    readers = _select(found.sources, lambda name: name.startswith("E_") or any(name.startswith(p) for p in loads))
+    named = r.writer_instance
+
+    result, twice = r.solver.empty(), r.solver.empty()
+    frontier = readers
+    reached = _select_set(sinks.domain(), lambda name: name.startswith("E_") or any(name.startswith(p) for p in loads))
+    for _ in range(len(middle) + 2):
+        leaves = frontier.subtract_range(middle_writes).intersect_range(named.domain())
+        twice = twice.union(result.intersect(leaves))
+        result = result.union(leaves)
+        inner = frontier.intersect_range(middle_writes)
+        if inner.is_empty():
+            break
+        reached = reached.union(inner.range().apply(through(r, middle)))
+        ways = inner.reverse().range_product(step).reverse()  # { [reader -> x] -> the copy or merge it came through }
+        twice = twice.union(_not_single_valued(ways))
+        frontier = inner.apply_range(step)
+    else:
+        raise Unresolved(f"the copies of {root} form a chain whose length depends on the sizes")
+    per_instance = result.reverse().range_product(named).reverse()  # { [reader -> instance] -> execution }
+    twice = twice.union(_not_single_valued(per_instance))
+    return Contributions(result.apply_range(named), twice, found.undefined.intersect(reached))
+
+
+def _select(m: UnionMap, keep: Callable[[str], bool]) -> UnionMap:
+    out = m.subtract(m)
+    for piece in pieces_of_map(m):
+        if keep(_domain_name(piece)):
+            out = out.union(piece.to_union_map())
+    return out
+
+
+def _domain_name(piece: Map) -> str:
+    if piece.domain().is_wrapping() or not piece.has_tuple_name(isl.dim_type.in_):
+        return ""
+    return piece.get_tuple_name(isl.dim_type.in_) or ""
+
+
+def _select_set(s: UnionSet, keep: Callable[[str], bool]) -> UnionSet:
+    out = s.subtract(s)
+    for piece in pieces_of_set(s):
+        if keep(piece.get_tuple_name() or ""):
+            out = out.union(piece.to_union_set())
+    return out
+
+
+def _not_single_valued(ways: UnionMap) -> UnionMap:
+    """Of { [reader -> x] -> way }, the { reader -> x } with two ways."""
+    if ways.is_single_valued():
+        return ways.domain().unwrap().subtract(ways.domain().unwrap())
+    two = ways.range_product(ways)  # { key -> [way -> way'] }
+    distinct = two.range().unwrap()
+    same = distinct.domain().union(distinct.range()).identity()
+    return two.intersect_range(distinct.subtract(same).wrap()).domain().unwrap()
+
+
+__all__ = [
+    "Contributions",
+    "Flow",
+    "Identity",
+    "Reference",
+    "Unresolved",
+    "contributions",
+    "flow",
+    "is_free",
+    "needs_permission",
+    "reference",
+    "resolve_copies",
+    "root_of",
+    "value_flow",
+]
