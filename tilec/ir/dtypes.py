@@ -1,8 +1,8 @@
 """Number formats and the one rounding that a store or a written cast makes.
 
 Storage types hold array elements: f64, f32, f16, bf16, f8e4m3 (E4M3FN), f8e5m2, i32, i8. Arithmetic types are what operations
-work in: f64, f32, i32, bool. A load is exact (f16, bf16 and f8 to f32; i8 to i32). A store rounds once, straight from the arithmetic
-value (f64 holds every f32 and i32 exactly, so one rounding out of f64 serves all three; nothing goes through f16 or f32 on the way).
+work in: f64, f32, i32, bool. A load is exact (f16, bf16, f8 to f32; i8 to i32). A store rounds once, straight from the arithmetic
+value: f64 holds every f32 and i32 exactly, so one rounding out of f64 serves all three, and nothing goes through f16 or f32.
 
 Default rule of a format ("nearest_even"):
   f64, f32, f16, bf16   nearest even, overflow to infinity (IEEE 754)
