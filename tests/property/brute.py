@@ -1,0 +1,331 @@
+"""The independent judge of the proof: executes both programs at small sizes, instance by instance, and compares.
+
+Nothing of tilec.poly is used, only the nodes of tilec.ir. A program is walked in tree order. Instead of a number every cell holds
+its *content*, which says where the value comes from:
+
+    None                        undefined
+    ("init", buffer, index)     the value at the start of an array parameter's element
+    (statement, instance)       what that instance of an original statement stored
+    ("sum", op, contributions)  an order-free reduction: the multiset {content: how often} of all that has been combined
+
+A copy moves a content. A read is right when it finds the content that the same read of the original program finds. For reductions
+that may be reordered (`permitted`) an update adds itself to the multiset, so equality of contents is "each contribution
+exactly once, the initial value as one of them". Storage: a content lives in a cell and belongs to one iteration of the buffer's
+owner; in any other iteration the cell is undefined. Concurrency: any two accesses of one cell, one a write, must be ordered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tilec.ir import program as ir
+from tilec.ir.affine import Aff
+
+Index = tuple[int, ...]
+Env = dict[str, int]
+Content = Any  # None or a tuple, as above
+NEVER = float("inf")  # the completion time of a copy that nobody waits for
+
+
+class Fault(NamedTuple):
+    kind: str  # wrong source, lost value, race, bounds, domain, repeated, missing, permission, tree
+    text: str
+
+
+class Judgement(NamedTuple):
+    faults: tuple[Fault, ...]
+
+    @property
+    def legal(self) -> bool:
+        return not self.faults
+
+    def __str__(self) -> str:
+        return "legal" if self.legal else "illegal: " + "; ".join(f"{f.kind}: {f.text}" for f in self.faults[:4])
+
+
+class Step(NamedTuple):
+    """One loop around an action, at one iteration."""
+
+    position: Index  # which loop of the tree
+    var: str
+    kind: str
+    value: int
+    first: int  # the lower bound
+
+
+@dataclass
+class Event:
+    """One executed action that touches cells: it starts at `time` and is complete at `end` (later for asynchronous copies)."""
+
+    time: int
+    path: tuple[Step, ...]
+    text: str
+    end: float
+    block: tuple  # the launch (top-level nest) and the block inside it
+    thread: Index
+
+
+@dataclass
+class Run:
+    """What one execution of a program did."""
+
+    reads: list[tuple[str, Index, int, Content, str]] = field(default_factory=list)  # n = -1: the old value
+    executed: Counter = field(default_factory=Counter)
+    written: Counter = field(default_factory=Counter)  # executions that stored their result (not inlined ones)
+    final: dict[tuple[str, Index], Content] = field(default_factory=dict)  # array parameters at the end
+    touched: dict[tuple, list[tuple[Event, bool]]] = field(default_factory=dict)  # cell -> accesses (event, write?)
+    barriers: dict[tuple, list[int]] = field(default_factory=dict)  # block -> times
+    faults: list[Fault] = field(default_factory=list)
+
+
+def permitted(program: ir.Program) -> frozenset[str]:
+    """The updating statements whose order is free: named float sums, max and min, wrapping i32 sums and products."""
+
+    def free(s: ir.Statement) -> bool:
+        i32 = program.source.buffer[s.target.buffer].dtype == "i32"
+        named = s.op == "+=" and s.target.buffer in program.reassociate
+        return named or s.op in ("max=", "min=") or (i32 and s.op in ("+=", "*="))
+
+    return frozenset(s.name for s in program.statements if free(s))
+
+
+def plain(op: str) -> str:
+    """`+=` and `+` name the same combination."""
+    return op.removesuffix("=")
+
+
+def combine(op: str, *parts: Content) -> Content:
+    """The multiset of everything in `parts`; combining a single contribution with the identity leaves that contribution."""
+    total: Counter = Counter()
+    for part in parts:
+        if isinstance(part, tuple) and part[0] == "sum" and part[1] == op:
+            total.update(dict(part[2]))
+        else:
+            total[part] += 1
+    if sum(total.values()) == 1:
+        return next(iter(total))
+    return ("sum", op, frozenset(total.items()))
+
+
+def show(content: Content) -> str:
+    if content is None:
+        return "undefined"
+    if content[0] == "init":
+        return f"the initial {instance_text(content[1], content[2])}"
+    if content[0] == "sum":
+        items = sorted(content[2], key=str)
+        return f"{content[1]} of {{{', '.join(show(c) + (f' x{n}' if n > 1 else '') for c, n in items)}}}"
+    return instance_text(*content)
+
+
+def instance_text(name: str, index: Index) -> str:
+    return f"{name}[{','.join(map(str, index))}]"
+
+
+class Machine:
+    """Executes one program at fixed sizes; `run` holds everything that happened."""
+
+    def __init__(self, program: ir.Program, sizes: Mapping[str, int], free: frozenset[str]):
+        self.program, self.sizes, self.free = program, dict(sizes), free
+        self.run = Run()
+        self.cells: dict[tuple, tuple[tuple, Content]] = {}  # cell -> (owner iteration, content)
+        self.time = 0
+        self.open: dict[tuple, list[Event]] = {}  # block -> asynchronous copies issued since the last commit
+        self.groups: dict[tuple, list[list[Event]]] = {}  # block -> groups in flight, oldest first
+        self.shape = {b.name: tuple(e.eval(self.sizes) for e in b.shape) for b in program.buffers}
+        self.free_roots = {(program.statement[s].target.buffer, plain(program.statement[s].op)) for s in free}
+        for action, position, path, env in self.walk(program.body, (), (), self.sizes):
+            self.time += 1
+            self.execute(action, position[0], path, env)
+        for (buffer, index, *_), (_, content) in self.cells.items():
+            if program.buffer[buffer].role == "param":
+                self.run.final[buffer, index] = content
+
+    def walk(
+        self, body: tuple[ir.Node, ...], position: Index, path: tuple[Step, ...], env: Env
+    ) -> Iterator[tuple[ir.Action, Index, tuple[Step, ...], Env]]:
+        for n, node in enumerate(body):
+            here = (*position, n)
+            if isinstance(node, ir.Guard):
+                if all(c.holds(env) for c in node.conditions):
+                    yield from self.walk(node.body, here, path, env)
+            elif isinstance(node, ir.Loop):
+                first = max(e.eval(env) for e in node.lower)
+                for value in range(first, min(e.eval(env) for e in node.upper)):
+                    step = Step(here, node.var, node.kind, value, first)
+                    yield from self.walk(node.body, here, (*path, step), {**env, node.var: value})
+            else:
+                yield node, here, path, env
+
+    def execute(self, action: ir.Action, launch: int, path: tuple[Step, ...], env: Env) -> None:
+        """`launch`: which top-level nest the action stands in."""
+        block = (launch, *((s.kind, s.value) for s in path if s.kind in ir.BLOCK_KINDS))
+        thread = tuple(next((s.value - s.first for s in path if s.kind == kind), 0) for kind in ir.THREAD_KINDS)
+        target = (
+            f" into {instance_text(action.dst.buffer, self.numbers(action.dst.index, env))}" if hasattr(action, "dst") else ""
+        )
+        event = Event(self.time, path, type(action).__name__ + target, self.time, block, thread)
+        match action:
+            case ir.Leaf():
+                self.leaf(action, event, env)
+            case ir.Copy():
+                if action.asynchronous:
+                    event.end = NEVER
+                    self.open.setdefault(block, []).append(event)
+                self.store(action.dst, self.load(action.src, event, env), event, env)
+            case ir.Identity():
+                self.store(action.dst, ("sum", plain(action.op), frozenset()), event, env)
+            case ir.Merge():
+                old, new = self.load(action.dst, event, env), self.load(action.src, event, env)
+                buffer = self.program.buffer[action.dst.buffer]
+                if (buffer.root or buffer.name, plain(action.op)) not in self.free_roots:
+                    self.fault("permission", f"{event.text} combines with {action.op} what must keep its order")
+                if old is None or new is None:
+                    self.fault("wrong source", f"{event.text} reads an undefined value")
+                self.store(action.dst, combine(plain(action.op), old, new), event, env)
+            case ir.Barrier():
+                self.run.barriers.setdefault(block, []).append(self.time)
+            case ir.Commit():
+                self.groups.setdefault(block, []).append(self.open.pop(block, []))
+            case ir.Wait(n=n):
+                groups = self.groups.setdefault(block, [])
+                while len(groups) > n:
+                    for copy in groups.pop(0):
+                        copy.end = self.time
+
+    def leaf(self, leaf: ir.Leaf, event: Event, env: Env) -> None:
+        statement = self.program.statement[leaf.statement]
+        instance = self.numbers(leaf.instance, env)
+        event.text = instance_text(statement.name, instance)
+        self.evaluate(leaf.statement, instance, leaf.reads, event, env)
+        self.run.written[statement.name, instance] += 1
+        content: Content = (statement.name, instance)
+        if statement.op != "=":
+            old = self.load(leaf.target, event, env)
+            if statement.name not in self.free:
+                self.run.reads.append((statement.name, instance, -1, old, event.text))
+            else:
+                if old is None:
+                    self.fault("wrong source", f"{event.text} updates an undefined value")
+                content = combine(plain(statement.op), old, content)
+        self.store(leaf.target, content, event, env)
+
+    def evaluate(self, name: str, instance: Index, reads: tuple[ir.Read, ...], event: Event, env: Env) -> None:
+        """One execution of a statement: its domain and its reads, inlined ones included."""
+        statement = self.program.statement[name]
+        self.run.executed[name, instance] += 1
+        inside = {**self.sizes, **dict(zip(statement.loops, instance, strict=True))}
+        if not all(c.holds(inside) for c in statement.domain):
+            self.fault("domain", f"{instance_text(name, instance)} is not an instance of the original")
+        for n, read in enumerate(reads):
+            if isinstance(read, ir.Inline):
+                inner = self.numbers(read.instance, env)
+                if self.program.statement[read.statement].op != "=":
+                    self.fault("tree", f"{read.statement} is inlined but updates its target")
+                self.evaluate(read.statement, inner, read.reads, event, env)
+                content: Content = (read.statement, inner)
+            else:
+                content = self.load(read, event, env)
+            self.run.reads.append((name, instance, n, content, event.text))
+
+    # cells
+
+    def cell(self, address: ir.Address, event: Event, env: Env) -> tuple[tuple, tuple]:
+        """(what identifies the location, the owner iteration it belongs to now)."""
+        buffer = self.program.buffer[address.buffer]
+        index = self.numbers(address.index, env)
+        above: tuple[Step, ...] = ()
+        if buffer.owner is not None:
+            depth = next((d for d, s in enumerate(event.path) if s.var == buffer.owner), None)
+            if depth is None:
+                self.fault("tree", f"{event.text} accesses {buffer.name} outside its owner {buffer.owner}")
+            else:
+                above = event.path[: depth + 1]
+        if not all(0 <= x < extent for x, extent in zip(index, self.shape[buffer.name], strict=True)):
+            self.fault("bounds", f"{event.text} accesses {instance_text(buffer.name, index)} outside its shape")
+        private = tuple((s.kind, s.value) for s in above if s.kind in ir.UNORDERED_KINDS)
+        threads = event.thread if buffer.memory == "register" else ()
+        return (buffer.name, index, private, threads), above
+
+    def load(self, address: ir.Address, event: Event, env: Env) -> Content:
+        cell, iteration = self.cell(address, event, env)
+        self.run.touched.setdefault(cell, []).append((event, False))
+        if cell not in self.cells:
+            return ("init", cell[0], cell[1]) if self.program.buffer[cell[0]].role == "param" else None
+        owner, content = self.cells[cell]
+        return content if owner == iteration else None
+
+    def store(self, address: ir.Address, content: Content, event: Event, env: Env) -> None:
+        cell, iteration = self.cell(address, event, env)
+        self.run.touched.setdefault(cell, []).append((event, True))
+        self.cells[cell] = (iteration, content)
+
+    def fault(self, kind: str, text: str) -> None:
+        self.run.faults.append(Fault(kind, text))
+
+    @staticmethod
+    def numbers(affs: tuple[Aff, ...], env: Env) -> Index:
+        return tuple(e.eval(env) for e in affs)
+
+
+def races(run: Run) -> Iterator[Fault]:
+    """Every pair of conflicting accesses that nothing orders."""
+    for cell, accesses in run.touched.items():
+        if not any(write for _, write in accesses):
+            continue
+        for n, (second, write2) in enumerate(accesses):
+            for first, write1 in accesses[:n]:
+                if first is not second and (write1 or write2) and not ordered(first, second, run):
+                    yield Fault("race", f"{first.text} and {second.text} on {instance_text(cell[0], cell[1])}")
+
+
+def ordered(first: Event, second: Event, run: Run) -> bool:
+    """Is `first` complete before `second` starts, in every execution that the loop kinds and barriers allow?"""
+    for a, b in zip(first.path, second.path, strict=False):
+        if a != b:
+            if a.position == b.position and a.kind in ("parallel", "vector"):
+                return False
+            break
+    if first.block[0] == second.block[0]:
+        if first.block != second.block:
+            return False
+        if first.thread != second.thread:
+            return any(first.end < t < second.time for t in run.barriers.get(first.block, ()))
+    return first.end < second.time
+
+
+def judge(original: ir.Program, program: ir.Program, sizes: Mapping[str, int]) -> Judgement:
+    """Is `program` equal to `original` at these sizes? Faults are listed in the order found, at most a few hundred."""
+    free = permitted(program)
+    want = Machine(original, sizes, free).run
+    have = Machine(program, sizes, free).run
+    assert not want.faults, want.faults
+    faults = have.faults
+    needs = {(name, instance, n): content for name, instance, n, content, _ in want.reads}
+    for name, instance, n, content, by in have.reads:
+        need = needs.get((name, instance, n))  # None outside the domain
+        if content is None or content != need:
+            text = f"read {n} of {instance_text(name, instance)} (in {by}) is {show(content)}, needs {show(need)}"
+            faults.append(Fault("wrong source", text))
+    for buffer, index in sorted(want.final.keys() | have.final.keys()):
+        untouched = ("init", buffer, index)
+        got, need = have.final.get((buffer, index), untouched), want.final.get((buffer, index), untouched)
+        if got != need:
+            faults.append(Fault("lost value", f"{instance_text(buffer, index)} ends as {show(got)}, needs {show(need)}"))
+    for name, instance in want.written:
+        if original.buffer[original.statement[name].target.buffer].role == "param" and not have.written[name, instance]:
+            faults.append(Fault("missing", f"{instance_text(name, instance)} is never executed"))
+    for (name, instance), times in have.executed.items():
+        if times > 1 and name not in program.recomputed:
+            faults.append(Fault("repeated", f"{instance_text(name, instance)} is executed {times} times"))
+    return Judgement((*faults, *islice(races(have), 100)))
+
+
+def original_is_defined(original: ir.Program, sizes: Mapping[str, int]) -> bool:
+    """In bounds, inside its domains, and no read of a cell that was never written."""
+    run = Machine(original, sizes, frozenset()).run
+    return not run.faults and all(content is not None for _, _, _, content, _ in run.reads)
