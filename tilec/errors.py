@@ -18,7 +18,7 @@ class LanguageError(TilecError):
     """The kernel as written is not in the language, or reads what it must not; carries file, line, column (1-based)."""
 
     def __init__(self, text: str, file: str | None = None, line: int | None = None, column: int | None = None):
-        place = f"{file}:{line}:{column}: " if file is not None else ""
+        place = ":".join(str(x) for x in (file, line, column) if x is not None) + ": " if file is not None else ""
         super().__init__(place + text)
         self.file, self.line, self.column = file, line, column
 
