@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from operator import index
 from typing import Any
 
 from tilec.errors import ScheduleError
-from tilec.ir.program import Program
+from tilec.ir.program import Barrier, Node, Program
+from tilec.ir.tree import Body, sites, transform
+from tilec.ir.verify import verify
+from tilec.poly.prove import prove
+from tilec.poly.verdict import Verdict
+from tilec.schedule.defaults import derive
+from tilec.schedule.refusal import refuse
 
 Function = Callable[..., Program]
 SIZE_LIMIT = 2**31
@@ -33,13 +39,14 @@ class Primitive:
     function: Function
     signature: inspect.Signature
     doc: str
+    keeps_barriers: bool = False  # it is about barriers: the inserted ones are neither hidden from it nor derived after it
 
 
 # Filled by the decorator while the modules of the families are imported, never later.
 _REGISTERED: dict[str, Primitive] = {}
 
 
-def primitive(family: str) -> Callable[[Function], Function]:
+def primitive(family: str, keeps_barriers: bool = False) -> Callable[[Function], Function]:
     """Register a pure `f(program, *args, **kwargs) -> Program` under its own name."""
 
     def register(f: Function) -> Function:
@@ -47,7 +54,7 @@ def primitive(family: str) -> Callable[[Function], Function]:
         parameters = list(signature.parameters.values())[1:]
         assert f.__name__ not in _REGISTERED, f.__name__
         _REGISTERED[f.__name__] = Primitive(
-            f.__name__, family, f, signature.replace(parameters=parameters), inspect.getdoc(f) or ""
+            f.__name__, family, f, signature.replace(parameters=parameters), inspect.getdoc(f) or "", keeps_barriers
         )
         return f
 
@@ -108,16 +115,66 @@ def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mappi
         try:
             p.signature.bind(*args, **kwargs)
         except TypeError as e:
-            raise ScheduleError(f"{e}. It is called as {name}{p.signature}".replace(" -> 'Program'", "")) from None
-        new = p.function(program, *args, **kwargs)
+            raise ScheduleError(f"{e}. It is called as {name}{shape(p.signature)}") from None
+        new = p.function(program if p.keeps_barriers else without_inserted(program), *args, **kwargs)
     except ScheduleError as e:
         raise ScheduleError(f"{call_text(name, args, kwargs)}: {e}") from None
-    return finish(new)
+    return finish(new, p.keeps_barriers)
 
 
-def finish(program: Program) -> Program:
+def finish(program: Program, keeps_barriers: bool = False) -> Program:
     """What every step derives again: default placement, inserted barriers; then the tree verifier."""
+    program = derive(program)
+    verify(program)
     return program
+
+
+def without_inserted(program: Program) -> Program:
+    """The program without the barriers that tilec inserted: primitives see the person's tree."""
+    if not any(isinstance(s.action, Barrier) and s.action.inserted for s in sites(program.body)):
+        return program
+
+    def f(node: Node) -> Body:
+        return () if isinstance(node, Barrier) and node.inserted else (node,)
+
+    return replace(program, body=transform(program.body, f))
+
+
+def apply(
+    program: Program,
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    budget: int | None = None,
+) -> tuple[Program, Verdict]:
+    """Run one primitive and prove the result: (new program, its verdict), or ScheduleError, or LegalityError."""
+    new = rewrite(program, name, args, kwargs)
+    verdict = prove(program.source, new, budget)
+    if verdict.status != "legal":
+        values = tuple(normalise(a) for a in args)
+        named = {k: normalise(v) for k, v in (kwargs or {}).items()}
+        advice = _advice(program, name, values, budget) if verdict.status == "illegal" else None
+        raise refuse(call_text(name, values, named), program, verdict, advice)
+    return new, verdict
+
+
+def _advice(program: Program, name: str, args: Sequence[Any], budget: int | None) -> str | None:
+    """A legal way to what was refused, when one is cheap to try."""
+    if name == "reorder" and len(args) == 2:
+        skewed = call_text("skew", (args[0],), {"by": args[1]})
+        try:
+            new = rewrite(rewrite(program, "skew", (args[0], args[1])), "reorder", args)
+        except ScheduleError:
+            return None
+        if prove(program.source, new, budget).status == "legal":
+            return f"legal after {skewed}: {call_text(name, args, {})}"
+    return None
+
+
+def shape(signature: inspect.Signature) -> str:
+    """A signature as a person reads it, without annotations."""
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(inspect.Signature(bare))
 
 
 def integer(value: Any, what: str, least: int = 1) -> int:

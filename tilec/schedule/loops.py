@@ -9,7 +9,8 @@ from typing import Any
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, AffLike, Constraint, Div, ceil_div
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Guard, Loop, Program
-from tilec.ir.tree import loop_conditions, loops, subs
+from tilec.ir.tree import loop_conditions, subs
+from tilec.poly import bounds
 from tilec.schedule.core import choice, integer, names, primitive
 from tilec.schedule.loops_order import reorder
 from tilec.schedule.names import display, find_loop, free_name, loop_at, new_name
@@ -42,10 +43,11 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
         raise ScheduleError(f"'{loop}' is {node.kind}: split it before it is bound or pipelined")
     outer, inner = _into(program, node.var, into)
     known = context(program, position)
-    lower, several = simple(program, node, known), False
-    lows, ups = lower.lower, lower.upper
-    several = len(lows) > 1
-    base = Aff(0) if several else lows[0]
+    bare = simple(program, node, known)
+    lows, ups = bare.lower, bare.upper
+    base, extent, several = lows[0], ups[0] - lows[0], len(lows) > 1
+    if several:
+        base = Aff(0)
     value = base + Aff.of(outer) * factor + inner
     start = tuple((low // factor) for low in lows) if several else (Aff(0),)
     stop = tuple(ceil_div(up - base, factor) for up in ups)
@@ -55,7 +57,7 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
     outer_kind = "serial" if node.kind in ("vector", "unrolled") else node.kind
     tiles = Loop(outer, start, stop, (), outer_kind)
     became = {node.var: (outer, inner)}
-    exact = len(ups) == 1 and not several and multiple(program, ups[0] - base, factor)
+    exact = len(ups) == 1 and not several and multiple(program, extent, factor)
     if tail == "exact" and not exact:
         raise ScheduleError(
             f"the extent of '{loop}' ({range_text(node)}) is not known to be a multiple of {factor}. Possible: another factor, "
@@ -68,8 +70,10 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
         new = (replace(tiles, body=(Loop(inner, (Aff(0),), (Aff(factor),), (Guard(conditions, body),), node.kind),)),)
     elif tail == "peel":
         if several or len(ups) > 1:
-            raise ScheduleError(f"'{loop}' runs {range_text(node)}: peel needs one bound on each side. Use tail=\"min\" or \"guard\"")
-        new = _peeled_tail(tiles, inner, ups[0] - base, base, factor, node)
+            raise ScheduleError(
+                f'\'{loop}\' runs {range_text(node)}: peel needs one bound on each side. Use tail="min" or "guard"'
+            )
+        new = _peeled_tail(program, tiles, inner, extent, base, factor, node, known)
     else:
         points = Loop(inner, (Aff(0), *first), (Aff(factor), *last), body, node.kind)
         new = (replace(tiles, body=(_trim(program, points, tiles, known),)),)
@@ -83,23 +87,18 @@ def _trim(program: Program, points: Loop, tiles: Loop, known: Sequence[Constrain
     return simple(program, points, [*known, *loop_conditions(tiles)])
 
 
-def _peeled_tail(tiles: Loop, inner: str, extent: Aff, base: Aff, factor: int, node: Loop) -> tuple[Loop, ...]:
+def _peeled_tail(
+    program: Program, tiles: Loop, inner: str, extent: Aff, base: Aff, factor: int, node: Loop, known: Sequence[Constraint]
+) -> tuple[Loop, ...]:
     whole = extent // factor
-    main = replace(
-        tiles,
-        upper=(whole,),
-        body=(Loop(inner, (Aff(0),), (Aff(factor),), subs(node.body, {node.var: base + Aff.of(tiles.var) * factor + inner}), node.kind),),
-    )
+    body = subs(node.body, {node.var: base + Aff.of(tiles.var) * factor + inner})
+    main = replace(tiles, upper=(whole,), body=(Loop(inner, (Aff(0),), (Aff(factor),), body, node.kind),))
     # a negative extent has no rest, whatever its remainder
-    rest = (extent % factor,) if _never_negative(extent) else (extent % factor, extent)
+    positive = bounds.implied(Constraint(extent), known, program.sizes, program.where)
+    rest = (extent % factor,) if positive else (extent % factor, extent)
     remainder = Loop(inner, (Aff(0),), rest, subs(node.body, {node.var: base + whole * factor + inner}), node.kind)
     out = () if whole.is_const and whole.const <= 0 else (main,)
     return out if rest[0].is_const and rest[0].const <= 0 else (*out, remainder)
-
-
-def _never_negative(e: Aff) -> bool:
-    """A constant >= 0; loop variables may be anything, so only sizes alone would do, and those are not told apart here."""
-    return e.is_const and e.const >= 0
 
 
 def multiple(program: Program, extent: Aff, factor: int) -> bool:
@@ -120,14 +119,10 @@ def _into(program: Program, var: str, into: Any) -> tuple[str, str]:
         return outer, free_name(program, f"{var}_i".replace(".", "_"))
     if not isinstance(into, tuple) or len(into) != 2:
         raise ScheduleError(f"into must be two names, the outer one first, not {into!r}")
-    outer, inner = (new_name(program, n) if n != var or _once(program, var) else n for n in into)
+    outer, inner = (n if n == var else new_name(program, n) for n in into)
     if outer == inner:
         raise ScheduleError(f"into: both loops are called '{outer}'")
     return outer, inner
-
-
-def _once(program: Program, var: str) -> bool:
-    return sum(loop.var == var for _, loop in loops(program.body)) >= 1
 
 
 @primitive("loops")
@@ -189,6 +184,7 @@ def fuse(program: Program, outer: str, inner: str, into: str | None = None) -> P
         raise ScheduleError(f"'{outer}' is {x.kind} and '{inner}' is {y.kind}: fuse them before one of them is bound")
     known = context(program, a)
     x, y = simple(program, x, known), simple(program, y, [*known, *loop_conditions(x)])
+    start = x.lower[0]
     if len(x.lower) > 1:
         raise ScheduleError(f"'{outer}' runs {range_text(x)}: one lower bound is needed. Split or peel it first")
     pairs = [(low, up, (up - low).const) for low in y.lower for up in y.upper if (up - low).is_const and (up - low).const >= 1]
@@ -199,16 +195,16 @@ def fuse(program: Program, outer: str, inner: str, into: str | None = None) -> P
         )
     low, up, extent = min(pairs, key=lambda t: t[2])
     var = new_name(program, into) if into is not None else free_name(program, f"{x.var}_{y.var}".replace(".", "_"))
-    row = x.lower[0] + Aff.of(var) // extent
+    row = start + Aff.of(var) // extent
     column = low.subs({x.var: row}) + Aff.of(var) % extent
     values: dict[str, AffLike] = {x.var: row, y.var: column}
     rest = [Constraint.ge(y.var, e) for e in y.lower if e != low] + [Constraint.lt(y.var, e) for e in y.upper if e != up]
     body = subs(y.body, values)
     if rest:
         body = (Guard(tuple(c.subs(values) for c in rest), body),)
-    merged = Loop(var, (Aff(0),), tuple((e - x.lower[0]) * extent for e in x.upper), body, x.kind)
+    merged = Loop(var, (Aff(0),), tuple((e - start) * extent for e in x.upper), body, x.kind)
     # an owner of the outer loop alone has no loop of its own any more: it moves further out
-    return repair(program, swap(program, a, merged), {y.var: (var,), x.var: (x.var,)}, {(x.var, y.var): var})
+    return repair(program, swap(program, a, merged), joined={(x.var, y.var): var})
 
 
 @primitive("loops")
@@ -265,8 +261,8 @@ def unroll(program: Program, loops: str | tuple[str, ...]) -> Program:
             raise ScheduleError(f"'{name}' is {node.kind}: only a serial loop can be unrolled")
         if const_extent(program, node, context(program, position)) is None:
             raise ScheduleError(
-                f"the extent of '{name}' ({range_text(node)}) is no constant. Possible: split(\"{name}\", n) and unroll the inner "
-                "loop, or bind the size at schedule(...)"
+                f"the extent of '{name}' ({range_text(node)}) is no constant. Possible: split(\"{name}\", n) and unroll the "
+                "inner loop, or bind the size at schedule(...)"
             )
         program = swap(program, position, replace(node, kind="unrolled"))
     return program

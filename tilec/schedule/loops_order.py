@@ -102,8 +102,9 @@ def distribute(program: Program, loop: str, at: str | None = None) -> Program:
     children, wrap = node.body, ()
     if len(children) == 1 and isinstance(guard := children[0], Guard):
         children, wrap = guard.body, guard.conditions
+    only = children[0]
     if len(children) < 2:
-        raise ScheduleError(f"the body of '{loop}' is one {_what(children[0])}: there is nothing to distribute")
+        raise ScheduleError(f"the body of '{loop}' is one {_what(only)}: there is nothing to distribute")
     if at is None:
         parts = [(child,) for child in children]
     else:

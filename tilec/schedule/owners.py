@@ -47,9 +47,14 @@ def owning(buffer: Buffer, found: list[Site]) -> list[str]:
     return path[: path.index(buffer.owner) + 1] if buffer.owner in path else path
 
 
-def repair(old: Program, new: Program, became: Became | None = None) -> Program:
-    """`new` with every owner set by the rule above; `became` says which loops replaced an old one (default: itself)."""
-    became = became or {}
+def repair(
+    old: Program, new: Program, became: Became | None = None, joined: Mapping[tuple[str, str], str] | None = None
+) -> Program:
+    """`new` with every owner set by the rule above.
+
+    `became`: the loops that replaced an old one (default: itself). `joined`: two old loops that are one now.
+    """
+    became, joined = became or {}, joined or {}
     before, after = access_sites(old), access_sites(new)
     out: list[Buffer] = []
     grown: list[str] = []
@@ -58,6 +63,9 @@ def repair(old: Program, new: Program, became: Became | None = None) -> Program:
             out.append(b)
             continue
         held = {v for var in owning(old.buffer[b.name], before.get(b.name, [])) for v in became.get(var, (var,))}
+        for (outer, inner), var in joined.items():
+            if {outer, inner} <= held:
+                held = held - {outer, inner} | {var}
         owner, kept = None, set()
         for loop in common_loops(after.get(b.name, [])):
             if loop.var not in held:

@@ -1,0 +1,78 @@
+"""The text of a LegalityError: what would go wrong, between which instances in general, a witness, what is legal."""
+
+from __future__ import annotations
+
+import re
+
+from tilec.errors import LegalityError, Witness
+from tilec.ir.affine import Aff, AffLike
+from tilec.ir.program import Access, Program, Statement
+from tilec.poly.verdict import Verdict
+
+WHAT = {
+    "flow": "a read would run before the write it depends on.",
+    "anti": "a write would run before the read of the value it overwrites.",
+    "output": "two writes would change places.",
+    "race": "two accesses of one cell would not be ordered.",
+    "lost value": "a value would be lost.",
+    "wrong source": "a read would receive another value.",
+}
+
+
+def refuse(call: str, program: Program, verdict: Verdict, advice: str | None = None) -> LegalityError:
+    """The error for a verdict that is not "legal"."""
+    if verdict.status == "unknown":
+        reason = verdict.reason or "no reason given"
+        return LegalityError(f"{call}: not proved: {reason}", None, reason, verdict)
+    w = verdict.witness
+    lines = [f"{call}: {WHAT.get(w.kind, 'the result would change.') if w else 'the result would change.'}"]
+    fact = verdict.reason or (dependence(program, w) if w else None)
+    if fact:
+        lines.append(f"  {fact}")
+    if w:
+        lines += [f"  {line}" for line in w.text.splitlines()]
+    if verdict.sizes not in ("all sizes", "") and program.sizes:
+        lines.append(f"  illegal for {verdict.sizes}")
+    if advice:
+        lines.append(f"  {advice}")
+    return LegalityError("\n".join(lines), w, verdict.reason, verdict)
+
+
+def dependence(program: Program, w: Witness) -> str | None:
+    """`flow through a: S0[i,j] writes a[i,j], S0[i+1,j-1] reads it`, when the two instances have a constant distance."""
+    if w.kind not in ("flow", "anti", "output"):
+        return None
+    ends = [_instance(program, w.source), _instance(program, w.sink)]
+    if ends[0] is None or ends[1] is None:
+        return None
+    (s, at), (t, to) = ends[0], ends[1]
+    buffer = w.element.partition("[")[0]
+    first = [s.target] if w.kind != "anti" else [a for a in s.reads if a.buffer == buffer]
+    second = [t.target] if w.kind != "flow" else [*(a for a in t.reads if a.buffer == buffer), t.target]
+    if len(at) == len(to):
+        move: dict[str, AffLike] = {v: Aff.of(u) + (q - p) for v, u, p, q in zip(t.loops, s.loops, at, to, strict=True)}
+        for a in first:
+            for b in second:
+                if a.buffer == b.buffer == buffer and tuple(e.subs(move) for e in b.index) == a.index:
+                    other = ",".join(_short(Aff.of(v).subs(move)) for v in t.loops)
+                    verbs = {"flow": ("writes", "reads"), "anti": ("reads", "writes"), "output": ("writes", "writes")}[w.kind]
+                    mine = f"{s.name}[{','.join(s.loops)}]"
+                    return f"{w.kind} through {buffer}: {mine} {verbs[0]} {_access(a)}, {t.name}[{other}] {verbs[1]} it"
+    return None
+
+
+def _short(e: Aff) -> str:
+    return str(e).replace(" ", "")
+
+
+def _access(a: Access) -> str:
+    return f"{a.buffer}[{','.join(map(_short, a.index))}]" if a.index else a.buffer
+
+
+def _instance(program: Program, text: str) -> tuple[Statement, tuple[int, ...]] | None:
+    found = re.fullmatch(r"(\w+)\[([-\d,]*)\]", text)
+    if not found or found[1] not in program.statement:
+        return None
+    values = tuple(int(v) for v in found[2].split(",") if v)
+    statement = program.statement[found[1]]
+    return (statement, values) if len(values) == len(statement.loops) else None
