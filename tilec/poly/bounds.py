@@ -93,6 +93,14 @@ def extent_const(
     return None if top is None else max(top, 0)
 
 
+def tightest(
+    var: str, found: Iterable[Constraint], known: Iterable[Constraint], sizes: Sequence[str], where: Iterable[Constraint] = ()
+) -> Bound:
+    """The fewest and simplest bounds of one loop that say what `found` says of its variable, given what is known outside."""
+    direct = [c for c in found if bounds_directly(c, var)]
+    return _bound(var, _irredundant(var, direct, (*where, *known), tuple(sizes)))
+
+
 # ---- the exact questions ------------------------------------------------------------------------------------------
 
 
@@ -226,15 +234,19 @@ def _nest(
             # the person's own wording of a bound is kept where it is as good as the projection's
             found += [c for c in conditions if c.names <= visible and bounds_directly(c, var)]
             kept = _irredundant(var, found, (*known, *chosen), sizes)
-            sides = [as_bound(c, var) for c in kept]
-            lower = tuple(dict.fromkeys(low for low, _ in sides if low is not None))
-            upper = tuple(dict.fromkeys(up for _, up in sides if up is not None))
-            if not lower or not upper:
-                raise NotConvex(f"'{var}' has no {'upper' if lower else 'lower'} bound")
-            bounds.append((lower, upper))
+            bounds.append(_bound(var, kept))
             chosen += kept
     guards = [c for c in dict.fromkeys(conditions) if not _implied((*known, *chosen), c, sizes)]
     return tuple(bounds), tuple(simplify(guards, (*context, *chosen), sizes, where))
+
+
+def _bound(var: str, kept: Iterable[Constraint]) -> Bound:
+    sides = [as_bound(c, var) for c in kept]
+    lower = tuple(dict.fromkeys(low for low, _ in sides if low is not None))
+    upper = tuple(dict.fromkeys(up for _, up in sides if up is not None))
+    if not lower or not upper:
+        raise NotConvex(f"'{var}' has no {'upper' if lower else 'lower'} bound")
+    return lower, upper
 
 
 def _irredundant(var: str, found: Iterable[Constraint], known: Conditions, sizes: tuple[str, ...]) -> list[Constraint]:

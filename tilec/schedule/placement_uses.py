@@ -147,4 +147,3 @@ def addressing(found: Sequence[Use], fixed: Iterable[str]) -> Addressing:
             choice = (None, next(iter(same)))
         dims.append(choice)
     return Addressing(tuple(dims))
-
