@@ -1,0 +1,174 @@
+"""Copies of a part of a buffer kept nearer: cache_read and cache_write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilec.errors import ScheduleError
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Loop, Program
+from tilec.ir.tree import Body, Position, loops
+from tilec.poly.bounds import nest
+from tilec.poly.regions import Piece, covers, hull
+from tilec.schedule.core import choice, primitive
+from tilec.schedule.names import display, find_buffer, find_loop, free_name, new_name
+from tilec.schedule.nest import guarded
+from tilec.schedule.placement_uses import Use, conditions_to, insert, inside, loops_to, uses
+from tilec.schedule.storage import Tile, boxed, redirect, source_address
+
+
+@primitive("storage")
+def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | None = None) -> Program:
+    """Copy what one iteration of a loop reads of a buffer into a nearer memory, and read it there.
+
+    1. Something inside `at` reads `buffer`; `buffer` is not owned by a loop inside `at`.
+    2. `memory` is global, shared, register or scratch; shared not at or below a thread loop.
+    3. `into` is a free name; by default `buffer_memory`.
+    4. The cells read have a box of fixed extent (constant, or affine in the sizes).
+
+        for ko:                              for ko:
+            for i in 0..64:                      A_shared: bf16[64, 32] in shared
+                … A[i, 32*ko + k] …     ->       for A_shared.0 in 0..64:
+                                                     for A_shared.1 in 0..min(32, K - 32*ko):
+                                                         A_shared[..] = A[A_shared.0, 32*ko + A_shared.1]
+                                                 for i in 0..64: … A_shared[i, k] …
+    """
+    b = find_buffer(program, buffer)
+    position = find_loop(program, at)
+    readers = [u for u in uses(program, b.name, position) if not u.write]
+    if not readers:
+        raise ScheduleError(f"nothing inside '{at}' reads '{b.name}'. Loops around its reads: {_around(program, b, False)}")
+    cache = _Cache.of(program, b, position, memory, into, readers)
+    before = (*position, min(u.position[len(position)] for u in readers))
+    copy = cache.copies([u.piece for u in readers], cache.name, cache.name)
+    body = redirect(program, b.name, position, cache.address, writes=False)
+    return replace(program, body=insert(body, before, before=copy), buffers=(*program.buffers, cache.buffer))
+
+
+@primitive("storage")
+def cache_write(
+    program: Program, buffer: str, at: str, memory: str, load: bool | str = "auto", into: str | None = None
+) -> Program:
+    """Write a part of a buffer in a nearer memory during one iteration of a loop, then copy it out.
+
+    1. Something inside `at` writes `buffer`; `buffer` is not owned by a loop inside `at`.
+    2. `memory` and `into` as for cache_read.
+    3. The cells accessed have a box of fixed extent.
+    4. `load` is "auto", True or False. "auto" copies the old values in first where one is read, or where the copy out holds a
+       cell that is not always written; False never does (the proof then refuses what needs it).
+
+        for i:                               for i:
+            for k:                               C_register: f32[N] in register
+                for j: C[i,j] += …      ->       for C_register.0: C_register[..] = C[i, ..]
+                                                 for k:
+                                                     for j: C_register[j] += …
+                                                 for C.0: C[i, ..] = C_register[..]
+    """
+    b = find_buffer(program, buffer)
+    position = find_loop(program, at)
+    if load not in (True, False, "auto"):
+        raise ScheduleError(f'load must be "auto", True or False, not {load!r}')
+    found = uses(program, b.name, position)
+    writes = [u for u in found if u.write]
+    if not writes:
+        raise ScheduleError(f"nothing inside '{at}' writes '{b.name}'. Loops around its writes: {_around(program, b, True)}")
+    cache = _Cache.of(program, b, position, memory, into, found)
+    out = cache.copies([u.piece for u in writes], b.name, b.name, out=True)
+    first = (*position, min(u.position[len(position)] for u in found))
+    last = (*position, max(u.position[len(position)] for u in writes))
+    old: Body = ()
+    if load is True or (load == "auto" and _old_value_needed(program, cache, found, writes)):
+        old = cache.copies([u.piece for u in found], cache.name, cache.name)
+    body = redirect(program, b.name, position, cache.address)
+    body = insert(body, last, after=out)
+    return replace(program, body=insert(body, first, before=old), buffers=(*program.buffers, cache.buffer))
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """A new buffer that holds a box of another one during one iteration of a loop."""
+
+    program: Program
+    source: Buffer
+    buffer: Buffer
+    tile: Tile
+    outer: tuple[str, ...]
+    known: tuple[Constraint, ...]
+    found: tuple[Use, ...]
+
+    @staticmethod
+    def of(program: Program, b: Buffer, position: Position, memory: str, into: str | None, found: Sequence[Use]) -> _Cache:
+        choice(memory, "memory", MEMORIES)
+        path = loops_to(program.body, position)
+        outer = tuple(loop.var for loop in path)
+        if b.owner is not None and (b.placed or b.role != "temp") and b.owner not in outer:
+            raise ScheduleError(f"'{b.name}' lives in one iteration of '{b.owner}', which is inside '{outer[-1]}'")
+        threads = [loop.var for loop in path if loop.kind in THREAD_KINDS]
+        if memory == "shared" and threads:
+            raise ScheduleError(f"shared memory belongs to a block: '{outer[-1]}' is at or below the thread loop '{threads[0]}'")
+        default = free_name(program, f"{b.name}_{memory}")
+        name = default if into is None else new_name(program, into)
+        root = b.root or b.name
+        buffer = Buffer(name, b.dtype, (), "cache", memory, outer[-1], root=root, placed=True)
+        tile = boxed(program, buffer, outer[-1], [u.piece for u in found], outer)
+        known = conditions_to(program.body, position)
+        return _Cache(program, b, replace(buffer, shape=tile.shape), tile, outer, known, tuple(found))
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    def address(self, logical: tuple[Aff, ...]) -> Address:
+        return Address(self.name, self.tile.physical(logical))
+
+    def region(self, pieces: Sequence[Piece]) -> list[Constraint]:
+        """The hull of those cells, over variables #0, #1, … that count from the box's base."""
+        p, kept = self.program, self.tile.kept
+        names = [f"#{n}" for n in range(len(kept))]
+        narrow = [Piece(tuple(x.index[d] for d in kept), x.conditions) for x in pieces]
+        shift = {f"#{n}": self.tile.spans[d].base + f"#{n}" for n, d in enumerate(kept)}
+        dims = [f"x{n}" for n in range(len(kept))]
+        back = dict(zip(dims, names, strict=True))
+        return [c.subs(back).subs(shift) for c in hull(dims, narrow, self.outer, p.sizes, p.where)]
+
+    def copies(self, pieces: Sequence[Piece], prefix: str, dst: str, out: bool = False) -> Body:
+        """Loops prefix.0, prefix.1, … that copy exactly the hull of those cells in, or out."""
+        p, rank = self.program, len(self.tile.kept)
+        names = [f"{prefix}.{n}" for n in range(rank)]
+        conditions = [c.subs({f"#{n}": v for n, v in enumerate(names)}) for c in self.region(pieces)]
+        bounds, guards = nest(names, conditions, p.sizes, p.where, self.known)
+        cell = self.tile.logical([Aff.of(v) for v in names])
+        near = Address(self.name, tuple(Aff.of(v) for v in names))
+        far = Address(self.source.name, source_address(p, self.source, self.found, self.outer)(cell))
+        action = Copy(far, near, cell) if out else Copy(near, far, cell)
+        body: Body = guarded([g for g in guards if g.names & set(names)], (action,))
+        for var, (lower, upper) in reversed(list(zip(names, bounds, strict=True))):
+            body = (Loop(var, lower, upper, body),)
+        return guarded([g for g in guards if not g.names & set(names)], body)
+
+
+def _old_value_needed(program: Program, cache: _Cache, found: Sequence[Use], writes: Sequence[Use]) -> bool:
+    """Is there a read that no earlier write of the iteration covers, or a copied-out cell that no write covers?"""
+    sizes, where = program.sizes, program.where
+    whole = Piece(tuple(Aff.of(f"x{n}") for n in range(len(cache.tile.spans))), ())
+    dims = [f"x{n}" for n in range(len(cache.tile.spans))]
+    region = hull(dims, [u.piece for u in writes], cache.outer, sizes, where)
+    if not covers([u.piece for u in writes], [Piece(whole.index, tuple(region))], cache.outer, sizes, where):
+        return True
+    plain = [u for u in writes if not u.update]
+    return any(not _covered(program, cache, u, [w for w in plain if w.position < u.position]) for u in found if u.reads)
+
+
+def _covered(program: Program, cache: _Cache, u: Use, earlier: Sequence[Use]) -> bool:
+    for w in earlier:
+        shared = [a.var for a, b in zip(u.site.loops, w.site.loops, strict=False) if a is b]
+        if covers([w.piece], [u.piece], shared, program.sizes, program.where):
+            return True
+    return covers([w.piece for w in earlier], [u.piece], cache.outer, program.sizes, program.where)
+
+
+def _around(program: Program, b: Buffer, write: bool) -> str:
+    positions = [u.position for u in uses(program, b.name) if (u.write if write else not u.write)]
+    names = [display(program, p) for p, _ in loops(program.body) if any(inside(q, p) for q in positions)]
+    return ", ".join(names) or "none"
