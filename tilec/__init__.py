@@ -1,0 +1,75 @@
+"""tilec: write a loop nest, schedule it, have it proved, print it, price it, pick a schedule, run it.
+
+The face is lazy (PEP 562): a name is imported from its module when it is first used, so that `import tilec` is instant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilec import errors
+    from tilec.api import Kernel, Schedule, kernel, occupancy, pipeline_time, roofline, target, tune, workload
+    from tilec.lang.types import bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, sizes
+
+__version__ = "0.1.0"
+
+# Where each name lives. The elementary functions are looked up in ir/functions.py, their only list.
+_HOME = {
+    **dict.fromkeys(
+        ("Kernel", "Schedule", "kernel", "occupancy", "pipeline_time", "roofline", "target", "tune", "workload"),
+        "tilec.api",
+    ),
+    **dict.fromkeys(("sizes", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i8"), "tilec.lang.types"),
+}
+_MODULES = (
+    *("errors", "targets", "ir", "lang", "workloads", "poly", "schedule", "lower", "cost", "codegen", "runtime", "search"),
+    *("report", "api", "cli"),
+)
+
+__all__ = [
+    "Kernel",
+    "Schedule",
+    "bf16",
+    "errors",
+    "f8e4m3",
+    "f8e5m2",
+    "f16",
+    "f32",
+    "f64",
+    "i8",
+    "i32",
+    "kernel",
+    "occupancy",
+    "pipeline_time",
+    "roofline",
+    "sizes",
+    "target",
+    "tune",
+    "workload",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"tilec.{name}")
+    elif not name.startswith("__") and name in _functions():
+        value = getattr(importlib.import_module("tilec.lang"), name)
+    else:
+        raise AttributeError(f"tilec has no '{name}'. It has: {', '.join(__all__)}, and the functions {', '.join(_functions())}")
+    globals()[name] = value
+    return value
+
+
+def _functions() -> list[str]:
+    from tilec.ir.functions import FUNCTIONS
+
+    return [*FUNCTIONS, "sqrt"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_MODULES, *_functions(), "__version__"})

@@ -1,0 +1,209 @@
+"""The face: Kernel, Schedule, tune and the calculators. Thin wrappers over the pure packages; no idea lives only here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tilec import workloads
+from tilec.codegen import numpy_source, tile
+from tilec.cost.occupancy import Occupancy, occupancy
+from tilec.cost.pipeline import pipeline_time
+from tilec.cost.price import Cost, price
+from tilec.cost.roofline import roofline
+from tilec.errors import LanguageError, ScheduleError
+from tilec.ir import interp
+from tilec.ir.arguments import signature
+from tilec.ir.printer import text
+from tilec.ir.program import Program
+from tilec.lang.kernel import Definition, define
+from tilec.poly.wellformed import check as check_wellformed
+from tilec.runtime import numpy_run
+from tilec.runtime.call import Call, bind
+from tilec.schedule import schedule as base
+from tilec.schedule.core import Primitive, primitives
+from tilec.search import tune as search
+from tilec.targets import Target
+from tilec.targets import load as target
+
+T = TypeVar("T")
+Runner = Callable[[dict[str, np.ndarray], dict[str, int], dict[str, float | int]], Mapping[str, np.ndarray]]
+
+
+def _interpreter(program: Program) -> Runner:
+    return lambda arrays, sizes, scalars: interp.run(program, arrays, sizes, scalars)
+
+
+# What a backend's name means: text of a program, and a way to run it.
+EMITTERS: Mapping[str, Callable[[Program], str]] = {"pseudocode": text, "tile": tile.text, "numpy": numpy_source.emit}
+RUNNERS: Mapping[str, Callable[[Program], Runner]] = {"numpy": numpy_run.runner, "interpreter": _interpreter}
+
+
+def _choose(table: Mapping[str, T], name: str, what: str) -> T:
+    if name not in table:
+        raise ScheduleError(f'{what}("{name}"): no such backend. Backends: {", ".join(table)}')
+    return table[name]
+
+
+class Kernel:
+    """A kernel as written: callable on NumPy arrays, and the start of every schedule.
+
+    `definition` is what the front end read; `program` its original program. A call or a schedule is refused with LanguageError
+    when an access is out of bounds or a read finds a cell that was never written; the error shows the smallest sizes.
+    """
+
+    def __init__(self, definition: Definition, file_doc: str | None = None):
+        self.definition, self._file_doc = definition, file_doc
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def program(self) -> Program:
+        return self.definition.program
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Arrays and scalars, in the order of the call."""
+        return self.definition.parameters
+
+    @property
+    def signature(self) -> str:
+        return signature(self.program)
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring, or of its file's where the kernel has none of its own."""
+        doc = self.definition.doc or self._file_doc or ""
+        return doc.strip().split("\n")[0]
+
+    @cached_property
+    def _checked(self) -> bool:
+        check_wellformed(self.program, self.definition.file)
+        return True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the loops in the written order on NumPy arrays: the reference of every schedule.
+
+        Arguments by position or name; parameters that are only written may be omitted. Sizes come from the shapes, or by name.
+        Written arrays that were passed are updated in place. Returns the only-written parameters: one array, a tuple, or None.
+        """
+        assert self._checked
+        call = bind(self.program, self.parameters, args, kwargs)
+        return call.finish(interp.run(self.program, call.arrays, call.sizes, call.scalars))
+
+    def schedule(
+        self,
+        *,
+        reassociate: str | Iterable[str] | None = None,
+        contract: bool = False,
+        proof_budget: int | None = None,
+        **sizes: int,
+    ) -> Schedule:
+        """A fresh schedule in the written order; sizes given here are bound, the others stay symbolic.
+
+        reassociate: buffers whose float sums may change their order. contract: a multiply-add may round once.
+        proof_budget: isl operations that each proof may take.
+        """
+        try:
+            s = base.start(self.program, sizes, reassociate, contract, proof_budget)
+        except LanguageError as e:
+            if e.file is None and self.definition.file is not None:  # the kernel's fault, at a line of its text
+                raise LanguageError(str(e), self.definition.file, e.line) from None
+            raise
+        return Schedule(s.program, s.trace, s.proof_budget, s.proved, self)
+
+    def __str__(self) -> str:
+        return text(self.program)
+
+    def __repr__(self) -> str:
+        return f"<tilec.Kernel {self.signature}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Schedule(base.Schedule):
+    """How a kernel runs, with its cost and its code. The primitives are methods (docs/primitives.md)."""
+
+    kernel: Kernel | None = field(default=None, compare=False)
+
+    def cost(self, target: str | Target, threads: int | None = None, registers: int | None = None, **sizes: int) -> Cost:
+        """What it costs on `target`; every size that the schedule does not bind is given here.
+
+        threads per block and registers per thread are used where the schedule does not fix them.
+        """
+        return price(self.program, target, sizes, threads, registers)
+
+    def emit(self, backend: str) -> str:
+        """The code as text: "pseudocode", "tile" or "numpy". ScheduleError lists the backends for another name."""
+        return _choose(EMITTERS, backend, "emit")(self.program)
+
+    def build(self, backend: str = "numpy") -> Callable[..., Any]:
+        """A function called like the kernel that runs this schedule: by generated NumPy code, or by the "interpreter"."""
+        runner = _choose(RUNNERS, backend, "build")(self.program)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = self._bind(args, kwargs)
+            return bound.finish(runner(bound.arrays, bound.sizes, bound.scalars))
+
+        call.__name__ = call.__qualname__ = self.program.name
+        call.__doc__ = f"{signature(self.program)}, scheduled, by {backend}"
+        return call
+
+    def run(self, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
+        """Build and call once: arguments and results as those of the kernel."""
+        return self.build(backend)(*args, **kwargs)
+
+    def outputs(self, arrays: Mapping[str, np.ndarray], backend: str = "numpy", **rest: float) -> dict[str, np.ndarray]:
+        """Every written parameter by name; the arrays stay as they are. `rest` holds scalars and sizes.
+
+        backend: also "reference", the original program interpreted.
+        """
+        runner = _interpreter(self.program.source) if backend == "reference" else _choose(RUNNERS, backend, "run")(self.program)
+        bound = self._bind((), {**{n: a.copy() for n, a in arrays.items()}, **rest})
+        results = runner(bound.arrays, bound.sizes, bound.scalars)
+        return {n: results[n] for n in bound.written}
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        assert self.kernel is not None, "an api.Schedule is made by Kernel.schedule"
+        return bind(self.program, self.kernel.parameters, args, kwargs)
+
+
+def kernel(function: Callable[..., object]) -> Kernel:
+    """Decorator: read a function of plain loops as a kernel.
+
+    LanguageError at file, line and column for what the language has not.
+    """
+    return Kernel(define(function, sys._getframe(1).f_locals))
+
+
+def workload(name: str) -> Kernel:
+    """A kernel of the library by name; LanguageError lists the names."""
+    return Kernel(workloads.get(name), sys.modules[f"{workloads.__name__}.{name}"].__doc__)
+
+
+def tune(kernel: Kernel, **options: Any) -> Any:
+    raise ScheduleError("")
+
+
+__all__ = [
+    "Cost",
+    "Kernel",
+    "Occupancy",
+    "Primitive",
+    "Program",
+    "Schedule",
+    "kernel",
+    "occupancy",
+    "pipeline_time",
+    "primitives",
+    "roofline",
+    "target",
+    "tune",
+    "workload",
+]

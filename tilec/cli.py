@@ -1,0 +1,140 @@
+"""The command line: argument parsing, and how answers, errors and interruptions leave the process. The work is done elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+
+from tilec import cli_commands
+from tilec.cli_answer import Answer, Progress
+from tilec.errors import TilecError
+from tilec.report.verdict import error_data
+
+EXIT = {"fine": 0, "no": 1, "mistake": 2, "interrupted": 130}
+KERNEL_HELP = "a library kernel (see: tilec list) or file.py:name"
+SIZES_HELP = "sizes, as M=1024"
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="tilec",
+        description="Schedule affine loop nests: see the proof, the pseudocode and the cost; pick a schedule; run it.",
+        epilog="exit status: 0 fine, 1 the answer is no (illegal, different, nothing fits), 2 a mistake, 130 interrupted",
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="one JSON object on standard output (keys: docs/cli.md)")
+    common.add_argument("--traceback", action="store_true", help="show where in tilec or in your file an error was raised")
+    common.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    def scheduled(p: argparse.ArgumentParser) -> None:
+        p.add_argument("kernel", help=KERNEL_HELP)
+        p.add_argument("sizes", nargs="*", metavar="SIZE", help=SIZES_HELP)
+        p.add_argument("--schedule", metavar="FILE:NAME", help="a function of the fresh schedule, a schedule, or a trace.json")
+        p.add_argument("--reassociate", action="append", metavar="BUFFER", help="its float sum may change its order")
+        p.add_argument("--contract", action="store_true", help="a multiply-add may round once")
+        p.add_argument("--proof-budget", type=positive, metavar="N", help="isl operations per proof")
+
+    p = command("list", "The kernels of the library, the targets, the primitives.")
+    p.add_argument("what", nargs="?", choices=("kernels", "targets", "primitives"), help="only these")
+
+    p = command("show", "The pseudocode of a kernel or of its schedule.")
+    scheduled(p)
+    p.add_argument("--form", default="element", help="element (default), or a backend: tile, numpy")
+    p.add_argument("--trace", action="store_true", help="the steps of the schedule as Python")
+
+    p = command("check", "The verdict on a schedule: legal, illegal with a witness, or unknown with the reason.")
+    scheduled(p)
+
+    p = command("cost", "What a schedule costs on a target.")
+    scheduled(p)
+    p.add_argument("--target", required=True, help="a machine (see: tilec list targets)")
+    p.add_argument("--threads", type=positive, help="threads per block, where the schedule binds none")
+    p.add_argument("--registers", type=positive, help="registers per thread, where they are known")
+
+    p = command("tune", "Pick a schedule for a target: prove, fit, price, rank.")
+    p.add_argument("kernel", help=KERNEL_HELP)
+    p.add_argument("sizes", nargs="*", metavar="SIZE", help=SIZES_HELP)
+    p.add_argument("--target", required=True, help="a machine (see: tilec list targets)")
+    p.add_argument("--top", type=positive, default=10, help="rows of the table (default 10)")
+    p.add_argument("--budget", type=positive, help="candidates at most")
+    p.add_argument("--seed", type=int, default=0, help="of the sampling, where the budget is smaller than the space (default 0)")
+    p.add_argument("--database", metavar="FILE", help="an SQLite file to resume from and to add to")
+
+    p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
+    scheduled(p)
+    p.add_argument("--backend", default="numpy", help="numpy (default) or interpreter")
+    p.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
+
+    p = command("occupancy", "Blocks per SM of a launch, what limits them, and what would gain one more.")
+    p.add_argument("target", help="a machine or a compute capability such as 8.6")
+    p.add_argument("--threads", type=positive, help="per block")
+    p.add_argument("--registers", type=natural, help="per thread")
+    p.add_argument("--shared", type=byte_count, default=0, metavar="BYTES", help="shared memory per block: 98304 or 96KiB")
+    p.add_argument("--carveout", type=natural, metavar="PERCENT", help="of the largest shared memory")
+    p.add_argument("--barriers", type=natural, default=1, help="named barriers per block (default 1)")
+
+    p = command("target", "The figures of a machine, each with its source.")
+    p.add_argument("target", help="a machine, a file.toml, or a compute capability")
+    return top
+
+
+def natural(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer >= 0")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer >= 1")
+    return int(text)
+
+
+def byte_count(text: str) -> int:
+    found = re.fullmatch(r"(\d+) ?(B|KiB|MiB)?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes: write 98304 or 96KiB")
+    return int(found[1]) * {"KiB": 1024, "MiB": 1024**2}.get(found[2], 1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = parser().parse_args(argv)
+    progress = Progress(sys.stderr, quiet=options.quiet)
+    try:
+        answer: Answer = getattr(cli_commands, f"command_{options.command}")(options, progress)
+        print(json.dumps(answer.data, ensure_ascii=False) if options.json else answer.text)
+        sys.stdout.flush()
+        return answer.code
+    except TilecError as error:
+        progress.end()
+        if options.traceback:
+            traceback.print_exc()
+        if options.json:
+            print(json.dumps({"error": error_data(error)}, ensure_ascii=False))
+        print("\n  ".join([error.render(), *getattr(error, "__notes__", [])]), file=sys.stderr)
+        return EXIT["mistake"]
+    except KeyboardInterrupt:
+        progress.end()
+        print(f"interrupted: {progress.summary()}", file=sys.stderr)
+        return EXIT["interrupted"]
+    except BrokenPipeError:  # `tilec list | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT["fine"]
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

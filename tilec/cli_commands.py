@@ -1,0 +1,155 @@
+"""One function per command: options in, Answer out. Arguments are parsed in cli.py, text is made in report/."""
+
+from __future__ import annotations
+
+import argparse
+
+from tilec import api, workloads
+from tilec.cli_answer import Answer, Progress
+from tilec.cli_load import load_kernel, load_schedule, parse_sizes
+from tilec.errors import LegalityError, ScheduleError
+from tilec.report.cost import cost_data, cost_text
+from tilec.report.machine import occupancy_data, occupancy_text, target_data, target_text
+from tilec.report.run import run_data, run_text
+from tilec.report.tables import table
+from tilec.report.tune import tune_data, tune_text
+from tilec.report.verdict import error_data, verdict_data
+from tilec.runtime.compare import compare, random_inputs
+from tilec.targets import names as target_names
+
+
+def _scheduled(o: argparse.Namespace, progress: Progress) -> tuple[api.Schedule, dict[str, int]]:
+    """The schedule that the options name, and the sizes that it does not bind."""
+    kernel = load_kernel(o.kernel)
+    sizes = parse_sizes(o.sizes)
+    program = kernel.program
+    bound = dict(program.bound)
+    for name, value in sizes.items():
+        if name not in program.sizes and bound.get(name) != value:
+            if name in bound:
+                raise ScheduleError(f"{name}={value}: the schedule binds {name}={bound[name]}")
+            raise ScheduleError(
+                f"{name}={value}: no size '{name}'. Sizes of {program.name}: {', '.join(program.sizes) or 'none'}"
+            )
+    progress.now("proving the schedule")
+    s = load_schedule(
+        kernel,
+        o.schedule,
+        sizes,
+        reassociate=tuple(o.reassociate) if o.reassociate else None,
+        contract=o.contract,
+        proof_budget=o.proof_budget,
+    )
+    progress.finished("the schedule was proved")
+    progress.end()
+    return s, {n: v for n, v in sizes.items() if n in s.program.sizes}
+
+
+def command_list(o: argparse.Namespace, progress: Progress) -> Answer:
+    library = [api.workload(n) for n in workloads.names()]
+    kernels = [{"name": k.name, "signature": k.signature, "summary": k.summary} for k in library]
+    targets = [{"name": t.name, "title": t.title, "kind": t.kind} for t in map(api.target, target_names())]
+    primitives = [
+        {"name": p.name, "family": p.family, "summary": p.doc.splitlines()[0] if p.doc else ""} for p in api.primitives().values()
+    ]
+    data = {"kernels": kernels, "targets": targets, "primitives": primitives}
+    wanted = [o.what] if o.what else list(data)
+    parts = [table(list(data[w][0]), [list(row.values()) for row in data[w]], f"{w}:") for w in wanted if data[w]]
+    return Answer("\n\n".join(parts), {"command": "list", **{w: data[w] for w in wanted}})
+
+
+def command_show(o: argparse.Namespace, progress: Progress) -> Answer:
+    s, _ = _scheduled(o, progress)
+    text = str(s.trace) or "# no steps" if o.trace else str(s) if o.form == "element" else s.emit(o.form)
+    data = {
+        "command": "show",
+        "kernel": s.program.name,
+        "form": "trace" if o.trace else o.form,
+        "text": text,
+        "sizes": list(s.program.sizes),
+        "bound": dict(s.program.bound),
+        "loops": list(s.loops),
+        "buffers": list(s.buffers),
+        "statements": list(s.statements),
+        "trace": [str(step) for step in s.trace],
+    }
+    return Answer(text.rstrip("\n"), data)
+
+
+def command_check(o: argparse.Namespace, progress: Progress) -> Answer:
+    try:
+        s, _ = _scheduled(o, progress)
+    except LegalityError as e:
+        progress.end()
+        status = "illegal" if e.witness is not None else "unknown"
+        verdict = verdict_data(e.verdict) if e.verdict is not None else {"status": status, "reason": e.reason}
+        text = "\n  ".join([f"{status}: {e}", *getattr(e, "__notes__", [])])
+        return Answer(text, {"command": "check", "verdict": verdict, "error": error_data(e)}, 1)
+    verdict = s.check()
+    data = {
+        "command": "check",
+        "kernel": s.program.name,
+        "steps": len(s.trace),
+        "verdict": verdict_data(verdict),
+        "error": None,
+    }
+    return Answer(str(verdict), data, 0 if verdict.status == "legal" else 1)
+
+
+def command_cost(o: argparse.Namespace, progress: Progress) -> Answer:
+    s, sizes = _scheduled(o, progress)
+    missing = [n for n in s.program.sizes if n not in sizes]
+    if missing:
+        raise ScheduleError(f"cost: the sizes {', '.join(missing)} are open: add {missing[0]}=1024")
+    progress.now("counting")
+    cost = s.cost(o.target, threads=o.threads, registers=o.registers, **sizes)
+    progress.end()
+    return Answer(cost_text(cost), {"command": "cost", "kernel": s.program.name, "target": o.target, "cost": cost_data(cost)})
+
+
+def command_tune(o: argparse.Namespace, progress: Progress) -> Answer:
+    kernel = load_kernel(o.kernel)
+    if isinstance(kernel, api.Schedule):
+        raise ScheduleError(f"tune: '{o.kernel}' is a schedule already: name its kernel")
+    sizes = parse_sizes(o.sizes)
+    missing = [n for n in kernel.program.sizes if n not in sizes]
+    if missing:
+        raise ScheduleError(f"tune: the sizes {', '.join(missing)} are open: add {missing[0]}=1024")
+    progress.now(f"searching schedules of {kernel.name} for {o.target}")
+    result = api.tune(kernel, sizes=sizes, target=o.target, budget=o.budget, seed=o.seed, database=o.database)
+    progress.end()
+    code = 0 if result.best is not None else 1
+    return Answer(tune_text(result, o.top), {"command": "tune", **tune_data(result, o.top)}, code)
+
+
+def command_run(o: argparse.Namespace, progress: Progress) -> Answer:
+    s, open_sizes = _scheduled(o, progress)
+    sizes = {**dict(s.program.bound), **open_sizes}
+    missing = [n for n in s.program.sizes if n not in sizes]
+    if missing:
+        raise ScheduleError(f"run: the sizes {', '.join(missing)} are open: add {missing[0]}=64")
+    arrays, scalars = random_inputs(s.program, sizes, o.seed)
+    progress.now("running the reference")
+    reference = s.outputs(arrays, "reference", **scalars, **open_sizes)
+    progress.finished("the reference was run")
+    progress.now("running the schedule")
+    result = s.outputs(arrays, o.backend, **scalars, **open_sizes)
+    progress.end()
+    buffers = s.program.source.buffer
+    rows = [compare(n, buffers[n].dtype, result[n], reference[n]) for n in result]
+    identical = all(r.identical for r in rows)
+    allowed = bool(s.program.reassociate or s.program.contract)
+    data = run_data(s.program, o.backend, o.seed, sizes, rows)
+    return Answer(run_text(s.program, o.backend, o.seed, sizes, rows), data, 0 if identical or allowed else 1)
+
+
+def command_occupancy(o: argparse.Namespace, progress: Progress) -> Answer:
+    found = api.occupancy(
+        o.target, threads=o.threads, registers=o.registers, shared_bytes=o.shared, carveout=o.carveout, barriers=o.barriers
+    )
+    return Answer(occupancy_text(found), {"command": "occupancy", **occupancy_data(found)}, 0 if found.blocks else 1)
+
+
+def command_target(o: argparse.Namespace, progress: Progress) -> Answer:
+    found = api.target(o.target)
+    return Answer(target_text(found), {"command": "target", **target_data(found)})
