@@ -35,6 +35,7 @@ ORDERED_KINDS = ("serial", "unrolled", "pipelined")
 THREAD_KINDS = ("thread.x", "thread.y", "thread.z")
 BLOCK_KINDS = ("block.x", "block.y", "block.z")
 UNORDERED_KINDS = ("parallel", "vector", *BLOCK_KINDS, *THREAD_KINDS)
+APART_KINDS = ("parallel", "vector", *BLOCK_KINDS)  # unordered, and no barrier can order their iterations
 UPDATE_OPS = ("+=", "*=", "max=", "min=")
 
 

@@ -144,7 +144,7 @@ class Relations:
         return [self.solver.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
 
     def map(self, n: int, tag: str, target: str, index: Iterable[Aff]) -> Map:
-        return self.solver.map(tag, self.variables(n), self.sites[n].conditions, target, list(index))
+        return self.solver.map(self.domains[n], self.variables(n), tag, target, list(index))
 
     def union(self, maps: Iterable[Map | UnionMap]) -> UnionMap:
         out = self.solver.empty()

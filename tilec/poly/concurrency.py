@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
+from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged, cell, thread_indices
 from tilec.poly.isl import Map, UnionMap
-
-APART_KINDS = tuple(k for k in UNORDERED_KINDS if k not in THREAD_KINDS)
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,8 @@ class Race:
     second: Tagged
     pairs: Map
     why: str
-    threads: bool  # between threads of a block, or an unfinished copy seen by another thread: a barrier would order it
+    threads: bool = False  # between threads of a block: a barrier would order it
+    unfinished: bool = False  # the first is an asynchronous copy that may still be in flight
 
 
 def is_concurrent(program: Program) -> bool:
@@ -104,19 +103,27 @@ class HappensBefore:
     def clock(self, a: Tagged) -> Map:
         return self.r.map(a.site, a.tag, "", self.r.time(a.site, 1 if a.role == "write" else 0))
 
-    def clock_of(self, n: int) -> Map:
-        """{ T{n}[v] -> time } of an action of any kind."""
-        return self.r.map(n, f"T{n}", "", self.r.time(n, 1))
+    @cached_property
+    def width(self) -> int:
+        """Time dimensions that tell an action from every barrier, commit and wait: those down to the deepest of these."""
+        depths = [len(s.position) for s in self.r.sites if isinstance(s.action, Barrier | Commit | Wait)]
+        return 2 * max(depths, default=1) - 1
+
+    def short_clock(self, n: int, tag: str) -> UnionMap:
+        """{ tag[v] -> the first `width` dimensions of time }, enough to compare with a synchronising action."""
+        return self.r.map(n, tag, "", self.r.time(n, 0)[: self.width]).to_union_map()
+
+    def clock_of(self, n: int) -> UnionMap:
+        """{ T{n}[v] -> short time } of an action of any kind."""
+        return self.short_clock(n, f"T{n}")
 
     @cached_property
     def barriers(self) -> UnionMap:
         return self.r.union(self.clock_of(n) for n, s in enumerate(self.r.sites) if isinstance(s.action, Barrier))
 
-    def before(self, a: Map | UnionMap, b: Map | UnionMap) -> UnionMap:
+    def before(self, a: UnionMap, b: UnionMap) -> UnionMap:
         """{ x -> y : a(x) < b(y) } in the tree's order."""
-        left = a if isinstance(a, UnionMap) else a.to_union_map()
-        right = b if isinstance(b, UnionMap) else b.to_union_map()
-        return left.lex_lt_union_map(right)
+        return a.lex_lt_union_map(b)
 
     def region(self, site: Site) -> int:
         """How many time dimensions name the block (or parallel iteration) whose barriers, commits and waits an action meets."""
@@ -128,7 +135,7 @@ class HappensBefore:
 
     def same_region(self, depth: int) -> UnionMap:
         """{ time -> time : the first `depth` dimensions agree }."""
-        width = 2 * self.r.depth
+        width = self.width
         left, right = [f"x{n}" for n in range(width)], [f"y{n}" for n in range(width)]
         terms = " and ".join(f"x{n} = y{n}" for n in range(depth)) or "true"
         return self.solver.read_map(f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {terms} }}")
@@ -139,7 +146,9 @@ class HappensBefore:
 
     def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
         """{ a -> b : a barrier of their block stands between them }."""
-        return self.after_barrier(self.clock(a).to_union_map(), self.clock(b).to_union_map(), self.region(self.r.sites[a.site]))
+        return self.after_barrier(
+            self.short_clock(a.site, a.tag), self.short_clock(b.site, b.tag), self.region(self.r.sites[a.site])
+        )
 
     def after_barrier(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
         bars = self.barriers
@@ -161,7 +170,7 @@ class HappensBefore:
     def covering(self, n: int) -> UnionMap:
         """{ T{n}[v], an asynchronous copy -> T{w}[v'], each Wait that covers its group }."""
         r, depth = self.r, self.region(self.r.sites[n])
-        copy, commits = self.clock_of(n).to_union_map(), self.commits
+        copy, commits = self.clock_of(n), self.commits
         if commits.is_empty():
             return self.solver.empty()
         later = self.before(copy, commits).intersect(self.in_region(copy, commits, depth))
@@ -174,7 +183,7 @@ class HappensBefore:
             reached = first
             for _ in range(action.n):
                 reached = reached.apply_range(following)
-            wait = self.clock_of(w).to_union_map()
+            wait = self.clock_of(w)
             done = self.before(commits, wait).intersect(self.in_region(commits, wait, depth))
             out = out.union(reached.apply_range(done))
         return out
@@ -196,19 +205,22 @@ class HappensBefore:
         covered = self.solver.empty_set()
         for m in self.coverings.values():
             covered = covered.union(m.range())
-        return [n for n in self.actions(Wait) if self.clock_of(n).domain().to_union_set().intersect(covered).is_empty()]
+        return [n for n in self.actions(Wait) if self.clock_of(n).domain().intersect(covered).is_empty()]
+
+    @cached_property
+    def completions(self) -> dict[int, UnionMap]:
+        """{ T{n}[v] -> the first Wait that covers the copy }; whatever follows that Wait follows the copy."""
+        return {n: _earliest(m, self.waits) for n, m in self.coverings.items()}
 
     def complete_before(self, a: Tagged, b: Tagged, *, same_thread: bool) -> UnionMap:
         """{ a, an access of an asynchronous copy -> b : the copy is complete, for b's thread, before b starts }."""
-        depth = self.region(self.r.sites[a.site])
         as_time = self.r.map(a.site, a.tag, f"T{a.site}", [Aff.of(v) for v in self.r.variables(a.site)]).to_union_map()
-        waited = as_time.apply_range(self.coverings[a.site])
-        clock = self.clock(b).to_union_map()
-        if same_thread:
-            after = self.before(self.waits, clock).intersect(self.in_region(self.waits, clock, depth))
-        else:
-            after = self.after_barrier(self.waits, clock, depth)
-        return waited.apply_range(after)
+        waited = as_time.apply_range(self.completions[a.site])
+        clock = self.short_clock(b.site, b.tag)
+        if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
+            return self.before(waited.apply_range(self.waits), clock)
+        depth = self.region(self.r.sites[a.site])
+        return waited.apply_range(self.after_barrier(self.waits, clock, depth))
 
     # -- races --------------------------------------------------------------------------------------------------------------------
 
@@ -217,7 +229,15 @@ class HappensBefore:
         for a, b in self.conflicts():
             yield from self._apart(a, b)
             yield from self._threads(a, b)
-            yield from self._unfinished(a, b)
+            if self.has_async:
+                yield from self._unfinished(a, b)
+
+    def thread_races(self) -> Iterator[Race]:
+        """The races that a barrier could order."""
+        for a, b in self.conflicts():
+            yield from self._threads(a, b)
+            if self.has_async:
+                yield from (race for race in self._unfinished(a, b) if race.threads)
 
     def _apart(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
@@ -229,7 +249,7 @@ class HappensBefore:
                     if not pairs.is_empty():
                         first, second = (a, b) if then == "<" else (b, a)
                         pairs = pairs if then == "<" else pairs.reverse()
-                        yield Race(first, second, pairs, f"iterations of the {loop.kind} loop {loop.var} are unordered", False)
+                        yield Race(first, second, pairs, f"iterations of the {loop.kind} loop {loop.var} are unordered")
                         break
 
     def _threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
@@ -247,10 +267,10 @@ class HappensBefore:
         if other_thread.is_empty():
             return
         for first, second, pairs in ((a, b, other_thread), (b, a, other_thread.reverse())):
-            ordered = self.before(self.clock(first), self.clock(second))
+            ordered = self.before(self.clock(first).to_union_map(), self.clock(second).to_union_map())
             open_pairs = pairs.to_union_map().intersect(ordered).subtract(self.barrier_between(first, second))
             if not open_pairs.is_empty():
-                yield Race(first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", True)
+                yield Race(first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", threads=True)
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):
@@ -259,7 +279,7 @@ class HappensBefore:
             together = self.together(first, second, one_launch=False)
             assert together is not None
             pairs = self.same_cell(first, second).intersect(together).to_union_map()
-            pairs = pairs.intersect(self.before(self.clock(first), self.clock(second)))
+            pairs = pairs.intersect(self.before(self.clock(first).to_union_map(), self.clock(second).to_union_map()))
             if first.site == second.site:  # the copy's own read and write
                 pairs = pairs.subtract(self.vary(first, second, len(self.r.variables(first.site)), None).to_union_map())
             if pairs.is_empty():
@@ -274,7 +294,7 @@ class HappensBefore:
                     why = "the asynchronous copy may still be in flight: no wait covers it before"
                     if not is_mine:
                         why = "the asynchronous copy is not known complete to another thread: it needs a wait and then a barrier before"
-                    yield Race(first, second, left.as_map(), why, not is_mine)
+                    yield Race(first, second, left.as_map(), why, threads=not is_mine, unfinished=True)
             if a is b:
                 break
 

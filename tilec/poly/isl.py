@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import islpy as isl
 
+from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Constraint, Div
 
 Set = isl.Set
@@ -23,7 +24,7 @@ DEFAULT_BUDGET = 100_000_000  # isl operations; a proof of the GEMM chain takes 
 
 
 class OutOfBudget(Exception):
-    """isl gave up: the operation budget is spent (or it reported an internal limit)."""
+    """isl gave up: the operation budget is spent."""
 
 
 def mangle(name: str) -> str:
@@ -49,37 +50,23 @@ class Solver:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Turn an isl failure inside the block into OutOfBudget."""
+        """Turn a spent budget into OutOfBudget, any other failure of isl into InternalError."""
         try:
             yield
         except isl.Error as e:
-            raise OutOfBudget(str(e).splitlines()[0]) from None
+            if "operations exceeded" in str(e):
+                raise OutOfBudget(f"more than {self.budget or DEFAULT_BUDGET:,}") from None
+            raise InternalError(f"isl failed: {str(e).splitlines()[0]}") from e
 
     def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> isl.Set:
         """{ name[variables] : conditions }, within the assumptions on sizes."""
         text = self.header + "{ " + tuple_text(name, [Aff.of(v) for v in variables]) + " : " + conditions_text(conditions) + " }"
         return isl.Set.read_from_str(self.ctx, text).intersect_params(self.context)
 
-    def map(
-        self,
-        name: str,
-        variables: Sequence[str],
-        conditions: Iterable[Constraint],
-        target: str,
-        index: Sequence[Aff],
-    ) -> isl.Map:
-        """{ name[variables] -> target[index] : conditions }, within the assumptions on sizes."""
-        text = (
-            self.header
-            + "{ "
-            + tuple_text(name, [Aff.of(v) for v in variables])
-            + " -> "
-            + tuple_text(target, index)
-            + " : "
-            + conditions_text(conditions)
-            + " }"
-        )
-        return isl.Map.read_from_str(self.ctx, text).intersect_params(self.context)
+    def map(self, domain: isl.Set, variables: Sequence[str], tag: str, target: str, index: Sequence[Aff]) -> isl.Map:
+        """{ tag[variables] -> target[index] : variables in `domain` }."""
+        text = self.header + "{ " + tuple_text(tag, [Aff.of(v) for v in variables]) + " -> " + tuple_text(target, index) + " }"
+        return isl.Map.read_from_str(self.ctx, text).intersect_domain(domain.set_tuple_name(tag))
 
     def empty(self) -> isl.UnionMap:
         return isl.UnionMap.read_from_str(self.ctx, self.header + "{ }")
@@ -102,7 +89,20 @@ def aff_text(e: Aff) -> str:
     return " + ".join(parts)
 
 
+def without_floor(c: Constraint) -> Constraint:
+    """floor(n/d) + r >= 0 is n + d·r >= 0, and r - floor(n/d) >= 0 is d·r + d - 1 - n >= 0: fewer existentials for isl."""
+    if c.equal:
+        return c
+    for atom, k in c.expr.terms:
+        if isinstance(atom, Div) and abs(k) == 1:
+            rest = c.expr - Aff(0, ((atom, k),))
+            scaled = rest * atom.den
+            return without_floor(Constraint(scaled + atom.num if k == 1 else scaled + (atom.den - 1) - atom.num))
+    return c
+
+
 def constraint_text(c: Constraint) -> str:
+    c = without_floor(c)
     return f"{aff_text(c.expr)} {'=' if c.equal else '>='} 0"
 
 

@@ -17,7 +17,12 @@ class Point:
     at: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.name}[{','.join(map(str, self.at))}]"
+        return named(self.name, self.at)
+
+
+def named(name: str, at: tuple[int, ...]) -> str:
+    """`S0[0,1]`, `s` when there is no index."""
+    return f"{name}[{','.join(map(str, at))}]" if at else name
 
 
 def union_params(u: UnionSet | UnionMap) -> Set:
@@ -88,7 +93,7 @@ def describe(params: Set, sizes: tuple[str, ...]) -> str:
     body = text[text.index("{") + 1 : text.rindex("}")].strip().removeprefix(":").strip()
     for name in sizes:
         body = body.replace(f"{name}_", name)
-    return body or "all sizes"
+    return body.replace(" mod ", " % ").replace(" = ", " == ") or "all sizes"
 
 
-__all__ = ["Point", "as_set", "coordinates", "describe", "fix", "image", "points", "smallest_sizes", "time_of", "union_params"]
+__all__ = ["Point", "as_set", "coordinates", "describe", "fix", "image", "named", "points", "smallest_sizes", "time_of", "union_params"]

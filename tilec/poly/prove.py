@@ -26,13 +26,14 @@ from tilec.poly.dataflow import (
     value_flow,
 )
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap
-from tilec.poly.points import describe
+from tilec.poly.points import describe, smallest_sizes
 from tilec.poly.verdict import Verdict
 from tilec.poly.witness import (
     Refuted,
     instance_witness,
     race_witness,
     twice_witness,
+    undefined_witness,
     value_witness,
 )
 
@@ -49,7 +50,9 @@ def _prove(original: Program, program: Program, budget: int | None) -> Verdict:
         with solver.guard():
             return _Proof(solver, original, program, budget).verdict()
     except OutOfBudget as e:
-        return Verdict("unknown", reason=f"the proof ran out of its budget of isl operations ({e}); raise proof_budget or bind sizes")
+        return Verdict(
+            "unknown", reason=f"the proof ran out of its budget of isl operations ({e}); raise proof_budget or bind sizes"
+        )
     except Unresolved as e:
         return Verdict("unknown", reason=str(e))
 
@@ -127,9 +130,7 @@ class _Proof:
             statement = self.program.statement[leaf.statement]
             if statement.op != "=" and statement.target.buffer == root:
                 tags.append(f"L{n}o")
-        keep = self.r.set_union(
-            self.r.domains[int(t[1:-1])].set_tuple_name(t) for t in tags
-        )
+        keep = self.r.set_union(self.r.domains[int(t[1:-1])].set_tuple_name(t) for t in tags)
         for tag, n in self.loads_of(root):
             keep = keep.union(self.r.domains[n].set_tuple_name(tag).to_union_set())
         if self.original.buffer[root].role == "param":
@@ -153,12 +154,12 @@ class _Proof:
         want = self.r.reader_instance.apply_range(per_read)
         label = f"the sum of {root}" if root in self.program.reassociate else f"the reduction of {root}"
         if not mine.undefined.is_empty():
-            raise value_witness(self.r, self.original, None, mine.readers, want, want.intersect_domain(mine.undefined), label)
+            raise undefined_witness(self.r, mine.undefined)
         lost = want.subtract(mine.readers)
         if not lost.is_empty():
             raise value_witness(self.r, self.original, None, mine.readers, want, lost, label)
         gained = mine.readers.intersect_domain(want.domain()).subtract(want)
-        for extra in (gained, mine.twice.intersect_domain(want.domain())):
+        for extra in (gained, mine.twice.intersect_domain(want.domain()).apply_range(self.r.writer_instance)):
             if not extra.is_empty():
                 raise value_witness(self.r, self.original, None, mine.readers, want, extra, label, doubled=True)
         if needs_permission(self.program, root):
@@ -179,8 +180,13 @@ class _Proof:
         if not is_concurrent(self.program):
             return
         hb = HappensBefore(self.r)
-        for race in hb.races():
-            raise race_witness(self.r, race)
+        races = [race_witness(self.r, race) for race in hb.races()]
+        if races:
+            params = races[0].params
+            for other in races[1:]:
+                params = params.union(other.params)
+            sizes = smallest_sizes(self.solver, params)
+            raise Refuted(params, next(e.witness for e in races if e.witness.sizes == sizes))
         for n in hb.idle_waits():
             self.notes.append(f"the wait at {'.'.join(map(str, self.r.sites[n].position))} covers no copy")
 

@@ -1,7 +1,7 @@
 """Is the kernel as written meaningful: no access out of bounds, no read of a temporary's cell that nothing has written?
 
-Exact for all sizes at once (Feautrier's dataflow through isl). Both sides of a conditional expression count as reads, whatever the
-condition: a value that must not be read is kept away by an `if` with an affine condition.
+Exact for all sizes at once (Feautrier's dataflow through isl). Both sides of a conditional expression count as reads, whatever
+the condition: a value that must not be read is kept away by an `if` with an affine condition.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from tilec.poly.points import coordinates, fix, smallest_sizes
 
 
 def check(program: Program, file: str | None = None, budget: int | None = None) -> None:
-    """Raise LanguageError with a witness at the smallest sizes (least sum, then lexicographic) for the first fault, in the order
-    of the statements: an access out of bounds, then a read of a cell that is never written before. `program`'s original is checked.
+    """Raise LanguageError with a witness at the smallest sizes (least sum, then lexicographic) for the first fault.
+
+    In the order of the statements: accesses out of bounds, then reads of temporaries' cells that nothing has written before.
+    What is checked is `program`'s original.
 
     file: where the kernel stands, for the message. LegalityError with a reason when isl's operation `budget` does not suffice.
     """

@@ -9,7 +9,7 @@ from tilec.poly.access import Relations, flat_reads
 from tilec.poly.concurrency import Race
 from tilec.poly.dataflow import Flow
 from tilec.poly.isl import Set, UnionMap, UnionSet, pieces_of_set
-from tilec.poly.points import Point, as_set, coordinates, fix, image, points, smallest_sizes, time_of
+from tilec.poly.points import Point, as_set, coordinates, fix, image, named, points, smallest_sizes, time_of
 
 
 class Refuted(Exception):
@@ -24,15 +24,11 @@ def sizes_text(sizes: dict[str, int]) -> str:
     return "witness (" + ", ".join(f"{k}={v}" for k, v in sizes.items()) + "): " if sizes else "witness: "
 
 
-def element(access_buffer: str, index: tuple[int, ...]) -> str:
-    return f"{access_buffer}[{','.join(map(str, index))}]" if index else access_buffer
-
-
 def logical_element(program: Program, statement: Statement, tag: str, at: tuple[int, ...], sizes: dict[str, int]) -> str:
     """The original element of load `tag` ("o", "w" or "r2") of a statement instance."""
     access = statement.target if tag in ("o", "w") else statement.reads[int(tag[1:])]
     env = {**sizes, **dict(zip(statement.loops, at, strict=True))}
-    return element(access.buffer, tuple(e.eval(env) for e in access.index))
+    return named(access.buffer, tuple(e.eval(env) for e in access.index))
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -46,11 +42,11 @@ def _split(name: str) -> tuple[str, str]:
 def _public(program: Program, p: Point) -> str:
     """How a person names a virtual or real instance."""
     if p.name.startswith("I_"):
-        return f"the initial {element(p.name[2:-1], p.at)}"
+        return f"the initial {named(p.name[2:-1], p.at)}"
     if p.name.startswith("E_"):
-        return f"the final {element(p.name[2:-1], p.at)}"
+        return f"the final {named(p.name[2:-1], p.at)}"
     base, _ = _split(p.name)
-    return f"{base}[{','.join(map(str, p.at))}]"
+    return named(base, p.at)
 
 
 def first_in_time(r: Relations, u: UnionSet) -> Point:
@@ -85,7 +81,7 @@ def value_witness(
     reader = sink if sink.name.startswith("E_") else image(solver, sink, fix(solver, r.reader_instance, sizes))[0]
     final = reader.name.startswith("E_")
     if final:
-        where = element(reader.name[2:-1], reader.at)
+        where = named(reader.name[2:-1], reader.at)
     else:
         base, tag = _split(reader.name)
         where = logical_element(original, original.statement[base], tag, reader.at, sizes)
@@ -107,6 +103,22 @@ def value_witness(
     return Refuted(params, Witness(source, second, where, kind, sizes, head + text, received_text or "nothing", needed_text))
 
 
+def undefined_witness(r: Relations, undefined: UnionSet) -> Refuted:
+    """A read inside a reduction that finds nothing: no identity, initial value or copy reached the cell."""
+    params = undefined.params()
+    sizes = smallest_sizes(r.solver, params)
+    p = first_in_time(r, fix(r.solver, undefined, sizes))
+    tagged = next((a for a in r.tagged if a.tag == p.name), None)
+    if tagged is None:  # the final value of an argument
+        where, who = named(p.name[2:-1], p.at), _public(r.program, p)
+    else:
+        env = {**sizes, **dict(zip(r.variables(tagged.site), p.at, strict=True))}
+        where = named(tagged.address.buffer, tuple(e.eval(env) for e in tagged.address.index))
+        who = _who(r, tagged.site, p.at, sizes)
+    text = f"{sizes_text(sizes)}{who} reads {where}, where no initial value has been put"
+    return Refuted(params, Witness(who, who, where, "lost value", sizes, text, "nothing", "an initial value"))
+
+
 def _classify(
     r: Relations,
     original: Program,
@@ -124,7 +136,12 @@ def _classify(
     """(kind, source, sink, sentence); source and sink in the original's order."""
     if final:
         got = f"now {received_text} does" if received_text else "now its value is lost"
-        return "lost value", needed_text, received_text or reader_text, f"{needed_text} writes {where} last in the original; {got}"
+        return (
+            "lost value",
+            needed_text,
+            received_text or reader_text,
+            f"{needed_text} writes {where} last in the original; {got}",
+        )
     base = r.solver
     origin = Relations(base, original)
     if received is None:
@@ -161,7 +178,7 @@ def _same_sum(program: Program, a: Point, b: Point) -> bool:
 
 def _element_of(original: Program, p: Point, sizes: dict[str, int]) -> str:
     if p.name.startswith("I_"):
-        return element(p.name[2:-1], p.at)
+        return named(p.name[2:-1], p.at)
     base, _ = _split(p.name)
     return logical_element(original, original.statement[base], "w", p.at, sizes)
 
@@ -224,7 +241,7 @@ def race_witness(r: Relations, race: Race) -> Refuted:
     second = first_in_time(r, as_set(solver, first).apply(at_sizes))
     address = race.first.address
     env = {**sizes, **dict(zip(r.variables(race.first.site), first.at, strict=True))}
-    where = element(address.buffer, tuple(e.eval(env) for e in address.index))
+    where = named(address.buffer, tuple(e.eval(env) for e in address.index))
     a, b = _who(r, race.first.site, first.at, sizes), _who(r, race.second.site, second.at, sizes)
     va, vb = _verb(race.first.role), _verb(race.second.role)
     here, there = _place(r, race.first.site, first.at), _place(r, race.second.site, second.at)
@@ -244,7 +261,7 @@ def _who(r: Relations, n: int, at: tuple[int, ...], sizes: dict[str, int]) -> st
 
     match r.sites[n].action:
         case Leaf(statement=name, instance=instance):
-            return f"{name}[{numbers(instance)}]"
+            return f"{name}[{numbers(instance)}]" if instance else name if instance else name
         case Copy(dst=dst, cell=c):
             return f"the copy of [{numbers(c)}] into {dst.buffer}"
         case Identity(dst=dst):
@@ -268,7 +285,7 @@ def instance_witness(r: Relations, statement: Statement, instances: UnionSet, wh
     sizes = smallest_sizes(r.solver, params)
     p = points(fix(r.solver, instances, sizes))[0]
     where = logical_element(r.program, statement, "w", p.at, sizes)
-    name = f"{p.name}[{','.join(map(str, p.at))}]"
+    name = str(p)
     text = f"{sizes_text(sizes)}{name} writes {where} in the original; {why}"
     if "no such" in why:
         text = f"{sizes_text(sizes)}{name} runs, but {why}"
@@ -284,9 +301,9 @@ def twice_witness(r: Relations, statement: Statement, done: UnionMap) -> Refuted
     sizes = smallest_sizes(r.solver, params)
     p = points(fix(r.solver, pairs, sizes).domain().apply(fix(r.solver, done, sizes)))[0]
     where = logical_element(r.program, statement, "w", p.at, sizes)
-    name = f"{p.name}[{','.join(map(str, p.at))}]"
+    name = str(p)
     text = f"{sizes_text(sizes)}{name} runs more than once, and no step declared that {statement.name} may be recomputed"
     return Refuted(params, Witness(name, name, where, "wrong source", sizes, text))
 
 
-__all__ = ["Inline", "Refuted", "flat_reads", "instance_witness", "race_witness", "twice_witness", "value_witness"]
+__all__ = ["Inline", "Refuted", "flat_reads", "instance_witness", "race_witness", "twice_witness", "undefined_witness", "value_witness"]
