@@ -21,6 +21,7 @@ from tilec.errors import ScheduleError
 from tilec.ir.program import Barrier, Node, Program
 from tilec.ir.tree import Body, sites, transform
 from tilec.ir.verify import verify
+from tilec.poly.barriers import insert_barriers
 from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
@@ -125,6 +126,8 @@ def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mappi
 def finish(program: Program, keeps_barriers: bool = False) -> Program:
     """What every step derives again: default placement, inserted barriers; then the tree verifier."""
     program = derive(program)
+    if not keeps_barriers:
+        program = insert_barriers(program)
     verify(program)
     return program
 
