@@ -1,7 +1,7 @@
 """Elementary functions as fixed sequences of f32 operations, defined once as data that every backend emits in the same order.
 
-A `Function` is a straight line of `Step`s over the f32 argument "x"; each step rounds once in f32 (no fused multiply-add, denormals
-kept) or is exact. That makes the interpreter, NumPy, C and Triton agree bit for bit, up to the sign and payload of a NaN, which are
+A `Function` is a straight line of `Step`s over the f32 argument "x"; each step rounds once in f32 (nothing fused, denormals
+kept) or is exact. That makes the interpreter, NumPy, C and Triton agree bit for bit, up to a NaN's sign and payload, which are
 not part of the semantics. `max_ulp` is the stated error bound against the real function, in units in the last place of the exact
 result (2^-149 below the normal range); the tests measure it.
 

@@ -1,0 +1,471 @@
+"""The interpreter: runs the tree of any Program, original or scheduled, in its order, on its physical cells.
+
+It is the reference of every backend. Each action follows DESIGN's numerics exactly; loops that `lanes` shows independent run all
+iterations of an action at once in NumPy, which changes no bit of any result. `vectorize=False` runs one iteration after the other.
+
+Lanes. Inside such loops every loop variable is an integer array; each loop adds one leading axis, so arrays of outer loops broadcast.
+Addresses that are affine in the axes become strided views, others integer index arrays. Bounds and guards that differ between
+lanes drop the lanes that do not run, after which the remaining ones form a single axis. Buffers get one copy per lane of their owner.
+
+Every iteration of a buffer's owner starts with fresh contents: NaN (integers: 0xA5 in every byte) under `poison`, else zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilec.errors import InternalError
+from tilec.ir import evaluate as ev
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.arguments import check_arrays, check_scalars, check_sizes, written
+from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, DType, decode, encode, promote
+from tilec.ir.expr import Index, walk
+from tilec.ir.lanes import Interval, Touch, foldable, independent, interval, loop_range, physical
+from tilec.ir.program import (
+    Address,
+    Barrier,
+    Commit,
+    Copy,
+    Guard,
+    Identity,
+    Inline,
+    Leaf,
+    Loop,
+    Merge,
+    Node,
+    Program,
+    Read,
+    Wait,
+)
+from tilec.ir.tree import Site
+
+LANES = 1 << 16  # lanes at once: the operands of one action stay in cache
+CELLS = 1 << 23  # cells of all lanes' copies of one buffer
+FOLD_LANES = 1 << 11  # above, a fold gains nothing over running its iterations in turn
+
+
+def run(
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    scalars: Mapping[str, float] | None = None,
+    *,
+    vectorize: bool = True,
+    poison: bool = True,
+) -> dict[str, np.ndarray]:
+    """Every written parameter after the program ran, as new arrays; the arguments are not modified.
+
+    arrays: parameter name -> array of exactly the parameter's dtype (`DTYPES[...].numpy`) and shape. Outputs that are assigned
+    before they are read may be left out and start at zero. sizes: those the shapes do not determine; others are checked.
+    Raises LanguageError for arguments that do not fit the parameters, InternalError for an access outside its buffer.
+    """
+    given = check_arrays(program, arrays)
+    known = check_sizes(program, given, sizes)
+    values = check_scalars(program, scalars)
+    stores: dict[str, _Store] = {}
+    outputs = written(program)
+    plan = _Plan(program, known, values, vectorize, poison, stores)
+    for b in program.buffers:
+        if b.role == "param":
+            shape = tuple(e.eval(known) for e in b.shape)
+            d = DTYPES[b.dtype]
+            if b.name in given:
+                raw = np.ascontiguousarray(given[b.name]).view(d.raw).reshape(-1)
+                raw = raw.copy() if b.name in outputs else raw
+            else:
+                raw = np.zeros(prod(shape), d.raw)
+            stores[b.name] = _Store(raw, shape, d)
+    nodes = plan.body(program.body, (), {})
+    state = _State(dict(known), {}, (), ())
+    plan.allocate(plan.owned(None), state)
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            node(state)
+    return {n: stores[n].raw.view(stores[n].dtype.numpy).reshape(stores[n].shape) for n in outputs}
+
+
+@dataclass
+class _Store:
+    """The cells of one buffer: one copy per lane that was active at its owner, lane axes `lanes` first."""
+
+    raw: np.ndarray  # flat
+    shape: tuple[int, ...]
+    dtype: DType
+    lanes: tuple[Aff, ...] = ()
+    strides: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.strides = tuple(prod(self.shape[n + 1 :]) for n in range(len(self.shape)))
+
+
+@dataclass
+class _State:
+    """Where execution stands: the value of every name (an int, or an array over the lanes) and the lane axes, oldest first.
+
+    axes[name] = (axis, first): the name is first + position along that axis. positions: a name per axis for the position itself.
+    """
+
+    env: dict[str, Any]
+    axes: dict[str, tuple[int, int]]
+    extents: tuple[int, ...]
+    positions: tuple[str, ...]
+    made: int = 0  # axes made so far on the way here: stores keep naming old ones after lanes were dropped
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.extents[::-1]
+
+    def enter(self, var: str, first: int, extent: int) -> _State:
+        axis = len(self.extents)
+        place = f"#{self.made}"
+        shape = (extent, *(1,) * axis)
+        env, axes = dict(self.env), dict(self.axes)
+        env[place] = np.arange(extent).reshape(shape)
+        env[var] = env[place] + first
+        axes[place], axes[var] = (axis, 0), (axis, first)
+        return _State(env, axes, (*self.extents, extent), (*self.positions, place), self.made + 1)
+
+    def only(self, mask: Any) -> _State | None:
+        """The lanes where `mask` holds; None when there are none."""
+        if not np.ndim(mask):
+            return self if mask else None
+        if mask.all():
+            return self
+        shape = self.shape
+        mask = np.broadcast_to(mask, shape).T  # transposed: the newest loop varies fastest
+        count = int(np.count_nonzero(mask))
+        if not count:
+            return None
+        env = {n: np.broadcast_to(v, shape).T[mask] if isinstance(v, np.ndarray) else v for n, v in self.env.items()}
+        place = f"#{self.made}"
+        env[place] = np.arange(count)
+        return _State(env, {place: (0, 0)}, (count,), (place,), self.made + 1)
+
+    def value(self, e: Aff) -> Any:
+        return e.eval(self.env)
+
+
+_Run = Callable[[_State], None]
+
+
+class _Plan:
+    """Turns the tree into closures over a state, once per run."""
+
+    def __init__(
+        self,
+        program: Program,
+        sizes: dict[str, int],
+        scalars: dict[str, Any],
+        vectorize: bool,
+        poison: bool,
+        stores: dict[str, _Store],
+    ):
+        self.program, self.sizes, self.scalars = program, sizes, scalars
+        self.vectorize, self.poison, self.stores = vectorize, poison, stores
+        self.touches: list[Touch] = []  # of the actions planned so far, in order
+        self.threads: dict[str, list[Interval]] = {}  # of each register buffer: the ranges of its thread coordinates
+
+    # -- buffers ----------------------------------------------------------------------------------------------------------
+
+    def owned(self, var: str | None) -> list[str]:
+        return [b.name for b in self.program.buffers if b.owner == var and b.role != "param"]
+
+    def cells(self, name: str) -> int:
+        own = prod(e.eval(self.sizes) for e in self.program.buffer[name].shape)
+        return own * prod(high - low + 1 for low, high in self.threads.get(name, ()))
+
+    def allocate(self, names: list[str], state: _State) -> None:
+        for name in names:
+            b = self.program.buffer[name]
+            d = DTYPES[b.dtype]
+            threads = [high + 1 for _, high in self.threads.get(name, ())]
+            shape = (*state.extents, *threads, *(e.eval(self.sizes) for e in b.shape))
+            fill = (np.nan if d.kind == "float" else -1515870811 if d.bits == 32 else -91) if self.poison else 0
+            with np.errstate(all="ignore"):
+                value = encode(b.dtype, np.asarray(fill, ARITHMETIC_NUMPY[d.arithmetic]))
+            raw = np.full(prod(shape), value, d.raw)
+            self.stores[name] = _Store(raw, shape, d, tuple(Aff.of(p) for p in state.positions))
+
+    # -- nodes ------------------------------------------------------------------------------------------------------------
+
+    def body(self, nodes: tuple[Node, ...], path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> list[_Run]:
+        out: list[_Run] = []
+        for node in nodes:
+            match node:
+                case Loop():
+                    out.append(self.loop(node, path, ranges))
+                case Guard():
+                    out.append(self.guard(node, path, ranges))
+                case Barrier() | Commit() | Wait():
+                    pass  # the interpreter runs in the order of the tree
+                case _:
+                    out.append(self.action(node, Site((), path, node), ranges))
+        return out
+
+    def guard(self, node: Guard, path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> _Run:
+        conditions = [Constraint(c.expr.subs(self.sizes), c.equal) for c in node.conditions]
+        inner = self.body(node.body, (*path, node), ranges)
+
+        def execute(state: _State) -> None:
+            narrowed: _State | None = state
+            for c in conditions:
+                v = narrowed.value(c.expr)
+                narrowed = narrowed.only(v == 0 if c.equal else v >= 0)
+                if narrowed is None:
+                    return
+            for step in inner:
+                step(narrowed)
+
+        return execute
+
+    def loop(self, node: Loop, path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> _Run:
+        node = replace(
+            node, lower=tuple(e.subs(self.sizes) for e in node.lower), upper=tuple(e.subs(self.sizes) for e in node.upper)
+        )
+        outer = frozenset(n.var for n in path if isinstance(n, Loop))
+        start = len(self.touches)
+        inner = self.body(node.body, (*path, node), {**ranges, node.var: loop_range(node, ranges)})
+        touches = self.touches[start:]
+        names = {t.buffer for t in touches}
+        fresh = [n for n in self.owned(node.var) if n in names]
+        inside = frozenset((*fresh, *(n for n in names if self._owner_within(n, node))))
+        lanes = self.vectorize and independent(node.var, outer, touches, inside)
+        fold = self._fold(node, path, ranges) if self.vectorize and not lanes and foldable(node, self.program) else None
+        cells = max((self.cells(n) for n in inside), default=1)
+        lower, upper, var = node.lower, node.upper, node.var
+
+        def once(state: _State) -> None:
+            if fresh:
+                self.allocate(fresh, state)
+            for step in inner:
+                step(state)
+
+        def execute(state: _State) -> None:
+            low, high = state.value(lower[0]), state.value(upper[0])
+            for e in lower[1:]:
+                low = np.maximum(low, state.value(e))
+            for e in upper[1:]:
+                high = np.minimum(high, state.value(e))
+            ragged = bool(np.ndim(low) or np.ndim(high))
+            first, last = (int(np.min(low)), int(np.max(high))) if ragged else (int(low), int(high))
+            if last <= first:
+                return
+            active = prod(state.extents)
+            if lanes and last - first > 1:
+                step = max(1, min(LANES // active, CELLS // (active * cells)))
+                for begin in range(first, last, step):
+                    s: _State | None = state.enter(var, begin, min(step, last - begin))
+                    if ragged:
+                        v = s.env[var]
+                        s = s.only((v >= low) & (v < high))
+                    if s is not None:
+                        once(s)
+                return
+            if fold is not None and not ragged and last - first > 3 and active <= FOLD_LANES:
+                step = max(1, LANES // active)
+                for begin in range(first, last, step):
+                    fold(state, state.enter(var, begin, min(step, last - begin)))
+                return
+            state = replace(state, env=dict(state.env))
+            for v in range(first, last):
+                if ragged:
+                    s = state.only((low <= v) & (v < high))
+                    if s is None:
+                        continue
+                    if s is not state:
+                        s.env[var] = v
+                        once(s)
+                        continue
+                state.env[var] = v
+                once(state)
+
+        return execute
+
+    def _owner_within(self, buffer: str, node: Loop) -> bool:
+        owner = self.program.buffer[buffer].owner
+        return owner is not None and owner != node.var and _has_loop(node.body, owner)
+
+    # -- actions ----------------------------------------------------------------------------------------------------------
+
+    def touch(self, address: Address, site: Site, ranges: dict[str, Interval], write: bool) -> tuple[str, tuple[Aff, ...]]:
+        index = physical(address, self.program, site, self.sizes)
+        self.touches.append(Touch(address.buffer, index, write, ranges))
+        threads = len(index) - len(address.index)
+        if threads:
+            mine = [interval(e, ranges) for e in index[:threads]]
+            old = self.threads.get(address.buffer, [(0, 0)] * threads)
+            self.threads[address.buffer] = [(min(a, c, 0), max(b, d)) for (a, b), (c, d) in zip(old, mine, strict=True)]
+        return address.buffer, index
+
+    def action(self, node: Node, site: Site, ranges: dict[str, Interval]) -> _Run:
+        match node:
+            case Leaf():
+                return self.leaf(node, site, ranges)
+            case Copy():
+                src, dst = self.touch(node.src, site, ranges, False), self.touch(node.dst, site, ranges, True)
+                same = self.program.buffer[src[0]].dtype == self.program.buffer[dst[0]].dtype
+
+                def copy(state: _State) -> None:
+                    if same:
+                        self._write_raw(dst, state, self._read_raw(src, state))
+                    else:
+                        self._write(dst, state, self._read(src, state))
+
+                return copy
+            case Identity():
+                dst = self.touch(node.dst, site, ranges, True)
+                value = ev.neutral(node.op, self.program.buffer[dst[0]].dtype)
+                return lambda state: self._write(dst, state, value)
+            case Merge():
+                src, dst = self.touch(node.src, site, ranges, False), self.touch(node.dst, site, ranges, True)
+                kind = promote(*(DTYPES[self.program.buffer[n].dtype].arithmetic for n in (src[0], dst[0])))
+                op = node.op.rstrip("=")
+                return lambda state: self._write(dst, state, ev.binary(op, kind, self._read(dst, state), self._read(src, state)))
+        raise InternalError(f"{self.program.name}: no way to run {node!r}")
+
+    def leaf(self, node: Leaf, site: Site, ranges: dict[str, Interval]) -> _Run:
+        value = self.value(node.statement, node.instance, node.reads, site, ranges)
+        target = self.touch(node.target, site, ranges, True)
+        statement = self.program.statement[node.statement]
+        if statement.op == "=":
+            return lambda state: self._write(target, state, value(state))
+        op = statement.op.rstrip("=")
+        kind = promote(DTYPES[self.program.buffer[target[0]].dtype].arithmetic, statement.value.dtype)
+        return lambda state: self._write(target, state, ev.binary(op, kind, self._read(target, state), value(state)))
+
+    def value(
+        self, name: str, instance: tuple[Aff, ...], reads: tuple[Read, ...], site: Site, ranges: dict[str, Interval]
+    ) -> Callable[[_State], Any]:
+        """The statement's expression at an instance, not yet rounded to its target."""
+        statement = self.program.statement[name]
+        at = dict(zip(statement.loops, (e.subs(self.sizes) for e in instance), strict=True))
+        loads = [self.load(r, site, ranges) for r in reads]
+        affs = {x.aff: x.aff.subs(self.sizes).subs(at) for x in walk(statement.value) if isinstance(x, Index)}
+
+        def result(state: _State) -> Any:
+            return ev.evaluate(statement.value, [f(state) for f in loads], lambda e: state.value(affs[e]), self.scalars)
+
+        return result
+
+    def load(self, read: Read, site: Site, ranges: dict[str, Interval]) -> Callable[[_State], Any]:
+        if isinstance(read, Inline):
+            statement = self.program.statement[read.statement]
+            if statement.op != "=":
+                raise InternalError(f"{self.program.name}: {read.statement} updates its target and cannot be inlined")
+            value = self.value(read.statement, read.instance, read.reads, site, ranges)
+            # a fully inlined temporary is no buffer of the scheduled program any more
+            dtype = self.program.source.buffer[statement.target.buffer].dtype
+            return lambda state: decode(dtype, encode(dtype, value(state)))
+        where = self.touch(read, site, ranges, False)
+        return lambda state: self._read(where, state)
+
+    def _fold(self, node: Loop, path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> Callable[[_State, _State], None]:
+        leaf = node.body[0]
+        assert isinstance(leaf, Leaf)
+        keep = len(self.touches)
+        site = Site((), (*path, node), leaf)
+        inside = {**ranges, node.var: loop_range(node, ranges)}
+        value = self.value(leaf.statement, leaf.instance, leaf.reads, site, inside)
+        target = self.touch(leaf.target, site, inside, True)
+        del self.touches[keep:]  # they were noted when the body was planned
+        statement = self.program.statement[leaf.statement]
+        kind = DTYPES[self.program.buffer[target[0]].dtype].arithmetic
+        op = statement.op.rstrip("=")
+
+        def fold(state: _State, lanes: _State) -> None:
+            values = np.broadcast_to(ev.convert(value(lanes), kind), lanes.shape)
+            old = np.broadcast_to(self._read(target, state), state.shape)
+            if op in ("+", "*"):
+                rows = np.concatenate([old[None], values])
+                ufunc = np.add if op == "+" else np.multiply
+                total = ufunc.accumulate(rows, axis=0, dtype=rows.dtype)[-1]  # one row after the other: the written order
+            else:
+                while len(values) > 1:
+                    half = len(values) // 2
+                    rest = values[2 * half :]
+                    values = np.concatenate([ev.binary(op, kind, values[:half], values[half : 2 * half]), rest])
+                total = ev.binary(op, kind, old, values[0])
+            self._write(target, state, total)
+
+        return fold
+
+    # -- cells ------------------------------------------------------------------------------------------------------------
+
+    def _locate(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> tuple[_Store, Any, list[int] | None]:
+        """(store, offset, steps): the cell offset + Σ step·position over the lane axes; steps None: offset is the cells' array."""
+        name, index = where
+        store = self.stores[name]
+        index = (*store.lanes, *index)
+        steps = [0] * len(state.extents)
+        offset: Any = 0
+        general = False
+        for e, n, stride in zip(index, store.shape, store.strides, strict=True):
+            low = e.const
+            mine: list[tuple[int, int]] | None = []
+            for atom, c in e.terms:
+                v = state.env.get(atom) if isinstance(atom, str) else None
+                if v is None or isinstance(v, np.ndarray):
+                    place = state.axes.get(atom) if isinstance(atom, str) else None
+                    if place is None:
+                        mine = None
+                        break
+                    low += c * place[1]
+                    mine.append((place[0], c))
+                else:
+                    low += c * v
+            if mine is None:
+                v = state.value(e)
+                a, b = (int(v), int(v)) if np.ndim(v) == 0 else (int(v.min()), int(v.max()))
+                general |= np.ndim(v) > 0
+                offset = offset + v * stride
+            else:
+                a = b = low
+                offset = offset + low * stride
+                for axis, c in mine:
+                    reach = c * (state.extents[axis] - 1)
+                    a, b = a + min(reach, 0), b + max(reach, 0)
+                    steps[axis] += c * stride
+            if a < 0 or b >= n:
+                raise InternalError(
+                    f"{self.program.name}: {name}[{', '.join(map(str, where[1]))}] leaves {name}: {a}..{b} of {n}"
+                )
+        if not general:
+            return store, int(offset), steps
+        for axis, step in enumerate(steps):
+            if step:
+                offset = offset + state.env[state.positions[axis]] * step
+        return store, offset, None
+
+    def _view(self, store: _Store, offset: int, steps: list[int], state: _State) -> np.ndarray:
+        size = store.raw.itemsize
+        shape = [n if s else 1 for n, s in zip(state.extents, steps, strict=True)]
+        strides = [s * size for s in steps]
+        return np.ndarray(shape[::-1], store.raw.dtype, store.raw.data, offset * size, strides[::-1])
+
+    def _read_raw(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> Any:
+        store, offset, steps = self._locate(where, state)
+        if steps is None:
+            return store.raw.take(offset)
+        return store.raw[offset] if not steps else self._view(store, offset, steps, state)
+
+    def _read(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> Any:
+        return decode(self.program.buffer[where[0]].dtype, self._read_raw(where, state))
+
+    def _write_raw(self, where: tuple[str, tuple[Aff, ...]], state: _State, raw: Any) -> None:
+        store, offset, steps = self._locate(where, state)
+        if steps is None or not steps:
+            store.raw[offset] = raw
+        else:
+            self._view(store, offset, steps, state)[...] = raw
+
+    def _write(self, where: tuple[str, tuple[Aff, ...]], state: _State, value: Any) -> None:
+        self._write_raw(where, state, encode(self.program.buffer[where[0]].dtype, value))
+
+
+def _has_loop(nodes: tuple[Node, ...], var: str) -> bool:
+    return any((isinstance(n, Loop) and n.var == var) or (isinstance(n, Loop | Guard) and _has_loop(n.body, var)) for n in nodes)
