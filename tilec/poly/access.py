@@ -139,6 +139,17 @@ class Relations:
         return [*out, Aff(phase)]
 
     @cached_property
+    def telling(self) -> list[int]:
+        """The time dimensions that tell two actions apart: all but those that are the same constant everywhere."""
+        rows = [self.time(n, 0)[:-1] for n in range(len(self.sites))]
+        return [d for d in range(2 * self.depth - 1) if d == 0 or len({row[d] for row in rows}) > 1 or not rows[0][d].is_const]
+
+    def brief_time(self, n: int, phase: int) -> list[Aff]:
+        """`time` without the dimensions that tell nothing."""
+        full = self.time(n, phase)
+        return [*(full[d] for d in self.telling), full[-1]]
+
+    @cached_property
     def domains(self) -> list[Set]:
         """The executed iterations of each site, as L{n}[variables]."""
         return [self.solver.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
@@ -186,13 +197,13 @@ class Relations:
     def clock(self) -> UnionMap:
         """{ access -> time }, virtual writers and readers included."""
         maps: list[Map | UnionMap] = [
-            self.map(a.site, a.tag, "", self.time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
+            self.map(a.site, a.tag, "", self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
         ]
         for b in self.program.buffers:
             if b.role == "param":
                 index = ", ".join(f"d{k}" for k in range(len(b.shape)))
                 for name, at in (("I", -1), ("E", self.end)):
-                    zeros = ", ".join(["0"] * (2 * self.depth - 1))
+                    zeros = ", ".join(["0"] * len(self.telling))
                     maps.append(self.solver.read_map(f"{{ {name}_{mangle(b.name)}[{index}] -> [{at}, {zeros}] }}"))
         return self.union(maps)
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
-from tilec.poly.access import Relations, Tagged, cell, thread_indices
+from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
 from tilec.poly.isl import Map, UnionMap
 
 
@@ -101,17 +101,21 @@ class HappensBefore:
     # -- the order --------------------------------------------------------------------------------------------------------------
 
     def clock(self, a: Tagged) -> Map:
-        return self.r.map(a.site, a.tag, "", self.r.time(a.site, 1 if a.role == "write" else 0))
+        return self.r.map(a.site, a.tag, "", self.r.brief_time(a.site, 1 if a.role == "write" else 0))
 
     @cached_property
     def width(self) -> int:
         """Time dimensions that tell an action from every barrier, commit and wait: those down to the deepest of these."""
+        return len(self.kept)
+
+    @cached_property
+    def kept(self) -> list[int]:
         depths = [len(s.position) for s in self.r.sites if isinstance(s.action, Barrier | Commit | Wait)]
-        return 2 * max(depths, default=1) - 1
+        return [d for d in self.r.telling if d < 2 * max(depths, default=1) - 1]
 
     def short_clock(self, n: int, tag: str) -> UnionMap:
         """{ tag[v] -> the first `width` dimensions of time }, enough to compare with a synchronising action."""
-        return self.r.map(n, tag, "", self.r.time(n, 0)[: self.width]).to_union_map()
+        return self.r.map(n, tag, "", [self.r.time(n, 0)[d] for d in self.kept]).to_union_map()
 
     def clock_of(self, n: int) -> UnionMap:
         """{ T{n}[v] -> short time } of an action of any kind."""
@@ -131,7 +135,7 @@ class HappensBefore:
         for n, node in enumerate(site.path):
             if isinstance(node, Loop) and node.kind in APART_KINDS and _synchronises(node):
                 depth = n + 1
-        return 2 * depth
+        return sum(d < 2 * depth for d in self.kept)
 
     def same_region(self, depth: int) -> UnionMap:
         """{ time -> time : the first `depth` dimensions agree }."""
@@ -242,8 +246,9 @@ class HappensBefore:
     def _apart(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
         _, shared = common(sa, sb)
+        private = owner_depth(self.r.program.buffer[a.address.buffer], sa)  # these loops' iterations have cells of their own
         for n, loop in enumerate(sa.loops[:shared]):
-            if loop.kind in APART_KINDS:
+            if loop.kind in APART_KINDS and n >= private:
                 for then in ("<", ">"):
                     pairs = self.same_cell(a, b).intersect(self.vary(a, b, n, then))
                     if not pairs.is_empty():

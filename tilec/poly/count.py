@@ -4,8 +4,8 @@
     Counter(sizes, where).distinct(images)                how many different cells a set of accesses touches
 
 Independent parts multiply; split loops are joined again; single ranges are closed at once; what is left is summed symbolically
-(`count_sum`). Nothing is enumerated: a triangle of N = 1,000,000 costs what one of N = 3 costs. `NotClosed` says that the budget of
-cases is spent; `points_at` then counts at given sizes, which decides most cases.
+(`count_sum`). Nothing is enumerated: a triangle of N = 1,000,000 costs what one of N = 3 costs. `NotClosed` says that the budget
+of cases is spent; `points_at` then counts at given sizes, which decides most cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from tilec.ir.affine import Aff, Constraint
 from tilec.ir.closed import Closed, bracket, maximum, minimum, positive
 from tilec.poly import isl
 from tilec.poly.count_sum import MAX_PERIOD, MAX_PIECES, NotClosed, Summation, gathered
-from tilec.poly.count_system import Oracle, System, components, join_splits, outside, solve_equalities, split_halo, without_redundant
+from tilec.poly.count_system import (
+    Oracle,
+    System,
+    components,
+    join_splits,
+    outside,
+    solve_equalities,
+    split_halo,
+    without_redundant,
+)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Summing a polynomial over the integer points of a system: variable by variable, with Faulhaber's formula.
 
-The sum over x of a polynomial between its largest lower and smallest upper bound is a polynomial in these bounds; which bound is the
-largest splits into cases (by rational comparison, so the cases stay affine). A variable inside a floor is split into residue classes
-first. The result is a list of pieces: conditions on the sizes, and a polynomial in sizes and floors of them.
+The sum over x of a polynomial between its largest lower and smallest upper bound is a polynomial in these bounds; which bound
+is the largest splits into cases (by rational comparison, so the cases stay affine). A variable inside a floor is split into
+residue classes first. The result is a list of pieces: conditions on the sizes, and a polynomial in sizes and floors of them.
 """
 
 from __future__ import annotations
@@ -208,10 +208,8 @@ def _vanishes(value: Closed, conditions: tuple[Constraint, ...], oracle: Oracle,
     beyond = [Constraint.lt(most, name)]
     if not all(oracle.implies(beyond, c) for c in conditions):
         return False
-    for n in range(1, most + 1):
-        if not all(c.holds({name: n}) for c in conditions) and value.subs({name: n}).terms:
-            return False
-    return True
+    outside_of_it = [n for n in range(1, most + 1) if not all(c.holds({name: n}) for c in conditions)]
+    return not any(value.subs({name: n}).terms for n in outside_of_it)
 
 
 def _complements(a: Constraint, b: Constraint) -> bool:

@@ -1,4 +1,4 @@
-"""Systems of affine conditions made ready for counting: tightened, solved for equalities, rid of redundancies, split loops joined.
+"""Systems of affine conditions made ready for counting: tightened, solved, rid of redundancies, split loops joined.
 
 Every step keeps the number of integer points. `System` is variables with conditions over them and the sizes.
 """
@@ -161,7 +161,7 @@ def join_splits(system: System) -> System:
 
 
 def split_halo(system: System) -> tuple[System, System] | None:
-    """Cut the range of an x that is wider than the split it belongs to: the halo's part, and a part that `join_splits` can join."""
+    """Cut the range of an x wider than the split it belongs to: the halo's part, and a part that `join_splits` can join."""
     for x in reversed(system.variables):
         lower, upper, others = _const_range(system, x)
         if lower is None or upper is None:

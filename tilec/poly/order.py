@@ -1,0 +1,120 @@
+"""The fast path: programs that only reorder the original's instances. It may accept; it never refuses.
+
+A program of plain leaves in ordered loops, which runs every instance once and gives every element of the original a cell of its own
+for as long as the element lives, is equal to the original when every pair of accesses to one element, one of them a write,
+keeps its order (Allen and Kennedy's dependence theorem). The pairs are computed once per original.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tilec.ir.program import ORDERED_KINDS, Address, Leaf, Loop, Program
+from tilec.ir.tree import Body
+from tilec.poly.access import Relations, Tagged, cell
+from tilec.poly.isl import OutOfBudget, Solver, UnionMap
+
+KINDS = (("write", "read"), ("read", "write"), ("write", "write"))  # flow, anti, output
+
+
+def order_kept(original: Program, program: Program, budget: int | None = None) -> bool:
+    """Is the program one of these, with every dependence in order? False says nothing."""
+    if not _plain(program.body):
+        return False
+    solver = Solver(program.sizes, program.where, budget)
+    try:
+        with solver.guard():
+            r = Relations(solver, program)
+            return _complete(r) and _private_cells(r) and _in_order(r, dependences(original, budget))
+    except OutOfBudget:
+        return False
+
+
+def _plain(body: Body) -> bool:
+    for node in body:
+        if isinstance(node, Loop) and node.kind not in ORDERED_KINDS:
+            return False
+        if isinstance(node, Leaf) and not all(isinstance(r, Address) for r in node.reads):
+            return False
+        children = getattr(node, "body", None)
+        if children is None and not isinstance(node, Leaf):
+            return False
+        if children is not None and not _plain(children):
+            return False
+    return True
+
+
+def _complete(r: Relations) -> bool:
+    """Every original instance runs exactly once."""
+    for s in r.program.statements:
+        done = r.union(r.executions(s.name))
+        if not done.is_injective() or not done.range().is_equal(r.statement_domain(s.name).to_union_set()):
+            return False
+    return True
+
+
+def _private_cells(r: Relations) -> bool:
+    """Within an owner iteration every cell holds one element of the original, and every element lives in one cell."""
+    cells, elements = [], []
+    for a in r.tagged:
+        site = r.sites[a.site]
+        if r.program.buffer[a.address.buffer].role == "param":
+            continue
+        cells.append(r.map(a.site, a.tag, *cell(r.program, site, a.address, folded=False)))
+        elements.append(r.map(a.site, a.tag, f"X_{a.address.buffer}_", _logical(r, a)))
+    where, what = r.union(cells), r.union(elements)
+    holds = where.reverse().apply_range(what)  # { cell -> element }
+    return holds.is_single_valued() and holds.is_injective()
+
+
+def _logical(r: Relations, a: Tagged):
+    leaf = r.sites[a.site].action
+    assert isinstance(leaf, Leaf)
+    statement = r.program.statement[leaf.statement]
+    access = statement.reads[int(a.tag.rpartition("r")[2])] if a.role == "read" else statement.target
+    env = dict(zip(statement.loops, leaf.instance, strict=True))
+    return [e.subs(env) for e in access.index]
+
+
+def _in_order(r: Relations, pairs: str) -> bool:
+    before = UnionMap.read_from_str(r.solver.ctx, pairs).intersect_params(r.solver.context)
+    at = r.union(
+        r.map(n, f"L{n}w", leaf.statement, leaf.instance) for n, leaf in r.leaves()
+    )  # { execution -> instance }
+    when = r.union(r.map(n, f"L{n}w", "", r.brief_time(n, 0)) for n, _ in r.leaves())
+    new = at.reverse().apply_range(when)  # { instance -> time }
+    pulled = before.apply_domain(new).apply_range(new)  # { time -> time } of each pair
+    return pulled.is_subset(_increasing(r, len(r.telling) + 1))
+
+
+def _increasing(r: Relations, width: int) -> UnionMap:
+    left, right = [f"x{n}" for n in range(width)], [f"y{n}" for n in range(width)]
+    ways = [" and ".join([*(f"x{m} = y{m}" for m in range(n)), f"x{n} < y{n}"]) for n in range(width)]
+    return r.solver.read_map(f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {' or '.join(ways)} }}")
+
+
+@lru_cache(maxsize=256)
+def dependences(original: Program, budget: int | None = None) -> str:
+    """{ instance -> later instance } over every pair of accesses to one element that must keep its order, as isl text."""
+    r = Relations(Solver(original.sizes, original.where, budget), original)
+    by_role = {
+        "read": r.cells(a for a in r.tagged if a.role != "write"),
+        "write": r.cells(a for a in r.tagged if a.role == "write"),
+    }
+    instance = r.writer_instance.union(_readers(r))
+    found = r.solver.empty()
+    for first, second in KINDS:
+        a, b = by_role[first], by_role[second]
+        same = a.apply_range(b.reverse())
+        ordered = r.clock.lex_lt_union_map(r.clock)
+        found = found.union(same.intersect(ordered))
+    pairs = found.apply_domain(instance).apply_range(instance)
+    return pairs.subtract(pairs.domain().identity()).coalesce().to_str()
+
+
+def _readers(r: Relations) -> UnionMap:
+    return r.union(
+        r.map(a.site, a.tag, leaf.statement, leaf.instance)
+        for a in r.tagged
+        if a.role != "write" and isinstance(leaf := r.sites[a.site].action, Leaf)
+    )
