@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilec.ir.program import Buffer, Loop, Program
-from tilec.ir.tree import Site, addresses, sites
+from tilec.errors import ScheduleError
+from tilec.ir.program import Buffer, Copy, Loop, Program
+from tilec.ir.tree import Site, addresses, loops, sites
+from tilec.schedule.placement_uses import uses
+from tilec.schedule.storage import stored
 
 Became = Mapping[str, tuple[str, ...]]  # an old loop -> the loops that together are it now
 
@@ -82,5 +85,18 @@ def repair(
 
 
 def enlarge(program: Program, name: str) -> Program:
-    """Derive the box of a buffer again for its (coarser) owner; default-placed temporaries are left to the default placement."""
-    return program
+    """Derive the box of a buffer again for its (coarser) owner; the default placement does so for temporaries nobody placed."""
+    b = program.buffer[name]
+    if b.role == "temp" and not b.placed:
+        return program
+    found = uses(program, name)
+    if any(isinstance(u.site.action, Copy) and u.write and u.site.action.asynchronous for u in found):
+        raise ScheduleError(f"'{name}' is filled by asynchronous copies, whose slots this would change: do it before pipeline")
+    owner = ()
+    for position, loop in loops(program.body):
+        if loop.var == b.owner and found and found[0].position[: len(position)] == position:
+            owner = position
+    new = stored(program, b, b.memory, owner, found)
+    same_rank = len(new.buffer[name].shape) == len(b.shape)
+    kept = replace(new.buffer[name], placed=b.placed, layout=b.layout if same_rank else None)
+    return replace(new, buffers=tuple(kept if x.name == name else x for x in new.buffers))
