@@ -36,7 +36,7 @@ class _Frame:
 class _Declared:
     prefix: tuple[Aff, ...]  # the leading index of every access: the loops around the declaration, shifted to start at 0
     where: str  # "parameter", "line 7" or ""
-    scope: str  # the innermost loop around the declaration, for messages
+    scope: str  # what stands around the declaration, for messages
 
 
 class Assembler:
@@ -117,7 +117,8 @@ class Assembler:
             prefix.append(Aff.of(loop.var) - shift)
             extents.append(high - shift + 1)
         self.buffers[name] = Buffer(name, dtype, (*extents, *shape), private=len(prefix))
-        scope = self.loops[-1].var if prefix else ""
+        inner = self._frames[-1].node
+        scope = f"loop '{inner.var}'" if isinstance(inner, Loop) else "an `if`"
         self._declared[name] = _Declared(tuple(prefix), str(line) if line is not None else "", scope)
         self._frames[-1].visible.add(name)
 
@@ -181,9 +182,8 @@ class Assembler:
     def check_visible(self, name: str) -> None:
         if not any(name in f.visible for f in self._frames):
             scope = self._declared[name].scope
-            inside = f"loop '{scope}'" if scope else "an `if`"
             raise LanguageError(
-                f"'{name}' is declared inside {inside} and is gone after it; declare it before that to use its value here."
+                f"'{name}' is declared inside {scope} and is gone after it; declare it before that to use its value here."
             )
 
     def access(self, name: str, index: Sequence[Aff]) -> Access:
@@ -194,8 +194,8 @@ class Assembler:
         if len(index) != self.rank(name):
             shape = self.buffers[name].shape[self.buffers[name].private :]
             what = f"'{name}' has shape [{', '.join(map(str, shape))}]" if shape else f"'{name}' is a scalar"
-            wanted = "no subscript" if not shape else f"{len(shape)} subscript{'s' if len(shape) > 1 else ''}"
-            raise LanguageError(f"{what} and takes {wanted}, not {len(index)}.")
+            count = f"{len(shape)} subscript{'s' if len(shape) > 1 else ''}, not {len(index)}" if shape else "no subscript"
+            raise LanguageError(f"{what} and takes {count}.")
         return Access(name, (*self._declared[name].prefix, *index))
 
     def declared_text(self) -> str:

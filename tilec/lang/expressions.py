@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import difflib
+import numbers
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import NoReturn
 
 from tilec.errors import LanguageError
 from tilec.ir.affine import Aff
-from tilec.ir.dtypes import check_rule
+from tilec.ir.dtypes import DTYPES, check_rule
 from tilec.ir.functions import FUNCTIONS
 from tilec.lang import values
 from tilec.lang.affine import ALLOWED, Located, Reader
@@ -77,7 +79,11 @@ class Expressions:
             found = self.object(node)
         except KeyError:
             return None
-        return found if isinstance(found, int | float | Size) and not isinstance(found, bool) else None
+        if isinstance(found, Size):
+            return found
+        if isinstance(found, bool) or not isinstance(found, numbers.Real):
+            return None
+        return int(found) if isinstance(found, numbers.Integral) else float(found)
 
     def _size(self, size: Size) -> Aff:
         return self.asm.size(size.name, size.where)
@@ -129,6 +135,8 @@ class Expressions:
         match node:
             case ast.Constant(value=(int() | float()) as v) if not isinstance(v, bool):
                 return values.lift(v)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as v)) if not isinstance(v, bool):
+                return values.lift(-v)  # -2147483648 is an i32, 2147483648 is none
             case ast.Name():
                 return self._name(node)
             case ast.Attribute():
@@ -168,7 +176,7 @@ class Expressions:
             case ast.Call():
                 return self._call(node)
         raise LanguageError(
-            f"'{ast.unparse(node)}' is no value of the language: numbers, elements, loop variables, sizes, "
+            f"{_quoted(node)} is no value of the language: numbers, elements, loop variables, sizes, "
             "+ - * / // %, comparisons, `a if c else b` and functions."
         )
 
@@ -199,7 +207,9 @@ class Expressions:
             f = Elementary(text) if text in FUNCTIONS or text == "sqrt" else None
         if f is not abs and f is not min and f is not max and not isinstance(f, Type | Elementary):
             instead = {"float": " Write f32(x).", "int": " Write i32(x), which rounds to nearest."}.get(text, "")
-            raise LanguageError(f"'{text}' is no function of the language.{instead} {values.functions_text()}")
+            near = difflib.get_close_matches(text.rpartition(".")[2], ["abs", "min", "max", "sqrt", *FUNCTIONS, *DTYPES], 1)
+            instead = instead or (f" Did you mean {near[0]}?" if near else "")
+            raise LanguageError(f"'{text}' is no function of the language.{instead}\n  {values.functions_text()}")
         if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
             raise LanguageError(f"'{ast.unparse(node)}': functions take plain arguments.")
         if isinstance(f, Type):
@@ -236,3 +246,8 @@ class Expressions:
             with self.at(part):
                 out.append(self.affine.aff(part))
         return out
+
+
+def _quoted(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if text[:1] in "'\"" else f"'{text}'"

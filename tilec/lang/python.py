@@ -34,7 +34,7 @@ class _Function(Expressions):
     def _annotation(self, node: ast.expr) -> tuple[str, list[Aff]]:
         """dtype and shape of `bf16[M, K]` or `f32`."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node = ast.copy_location(ast.parse(node.value, mode="eval").body, node)
+            node = self._quoted_annotation(node, node.value)
         base = node.value if isinstance(node, ast.Subscript) else node
         try:
             found = self.object(base)
@@ -56,6 +56,15 @@ class _Function(Expressions):
                     raise LanguageError(f"the extent {e} is not positive.")
                 shape.append(e)
         return found.name, shape
+
+    def _quoted_annotation(self, node: ast.expr, text: str) -> ast.expr:
+        try:
+            inner = ast.parse(text, mode="eval").body
+        except SyntaxError:
+            self.fail(f"{text!r} is no type; write a dtype with a shape, bf16[M, K], or a scalar, f32.", node)
+        for n in ast.walk(inner):
+            ast.copy_location(n, node)
+        return inner
 
     def program(self) -> Program:
         node = self.node
@@ -113,7 +122,7 @@ class _Function(Expressions):
             case ast.Return():
                 self.fail("`return` is not in the language: a kernel writes its results into parameters.", stmt)
             case _:
-                what = type(stmt).__name__ if not isinstance(stmt, ast.Expr) else f"'{ast.unparse(stmt)}' alone"
+                what = f"'{ast.unparse(stmt).splitlines()[0]}'" + (" alone" if isinstance(stmt, ast.Expr) else "")
                 self.fail(f"{what} is no statement of the language.\n  {STATEMENTS}", stmt)
 
     def _declaration(self, stmt: ast.AnnAssign) -> None:
