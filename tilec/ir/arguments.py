@@ -1,4 +1,4 @@
-"""The arrays, sizes and scalars of a call, checked against the kernel's parameters: every mistake is a LanguageError that says what is expected."""
+"""The arrays, sizes and scalars of a call, checked: every mistake is a LanguageError that says what is expected."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def check_arrays(program: Program, arrays: Mapping[str, Any]) -> dict[str, np.nd
             if (a in outputs or b in outputs) and _overlap(out[a], out[b]):
                 who = a if a in outputs else b
                 raise LanguageError(
-                    f"{program.name}: {a} and {b} share memory, and {who} is written; two parameters never alias. Pass a copy of one"
+                    f"{program.name}: {a} and {b} share memory and {who} is written; two parameters never alias: pass a copy"
                 )
     return out
 
@@ -94,8 +94,8 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
     if not np.may_share_memory(a, b):
         return False
     try:
-        return np.shares_memory(a, b, max_work=100_000)
-    except Exception:  # NumPy gives up with its own TooHardError: then the bounds of the two overlap, which is enough to refuse
+        return np.shares_memory(a, b, max_work=100_000)  # pyright: ignore[reportArgumentType]  (the stub knows only 0 and -1)
+    except np.exceptions.TooHardError:  # the two at least interleave: refuse
         return True
 
 
@@ -136,7 +136,8 @@ def check_sizes(program: Program, arrays: Mapping[str, np.ndarray], given: Mappi
             because = ", ".join(f"{n} = {sizes[n]} ({origin[n]})" for n in sorted(e.names)) or "it is a constant"
             shape = ", ".join(map(str, b.shape))
             raise LanguageError(
-                f"{name}: {b.name} has shape {arrays[b.name].shape}; dimension {d} of {b.dtype}[{shape}] is {e.eval(sizes)}: {because}"
+                f"{name}: {b.name} has shape {arrays[b.name].shape}; "
+                f"dimension {d} of {b.dtype}[{shape}] is {e.eval(sizes)}: {because}"
             )
     for c in program.where:
         if not c.holds(sizes):

@@ -1,8 +1,8 @@
 """The value of an expression on NumPy arrays: each operation rounds once in its arithmetic type (DESIGN, numerics).
 
 Values are NumPy scalars or arrays that broadcast against each other; their NumPy dtype is that of the node's arithmetic type.
-i32 wraps; `//` and `%` floor, and by zero give 0. max and min are IEEE 754-2019 maximum and minimum: NaN wins and comes out as the
-one quiet NaN, -0 is less than +0. The sign and payload of any other NaN are not part of the semantics.
+i32 wraps; `//` and `%` floor, and by zero give 0. max and min are IEEE 754-2019 maximum and minimum: NaN wins and comes out as
+the one quiet NaN, -0 is less than +0. The sign and payload of any other NaN are not part of the semantics.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The interpreter: runs the tree of any Program, original or scheduled, in its order, on its physical cells.
 
 It is the reference of every backend. Each action follows DESIGN's numerics exactly; loops that `lanes` shows independent run all
-iterations of an action at once in NumPy, which changes no bit of any result. `vectorize=False` runs one iteration after the other.
+iterations of an action at once in NumPy, which changes no bit of any result. `vectorize=False` runs one iteration at a time.
 
-Lanes. Inside such loops every loop variable is an integer array; each loop adds one leading axis, so arrays of outer loops broadcast.
-Addresses that are affine in the axes become strided views, others integer index arrays. Bounds and guards that differ between
-lanes drop the lanes that do not run, after which the remaining ones form a single axis. Buffers get one copy per lane of their owner.
+Lanes. Inside such loops every loop variable is an integer array; each loop adds one leading axis, so outer loops' arrays broadcast.
+Addresses that are affine in the axes become strided views, others integer index arrays. Bounds and guards that differ between lanes
+drop those that do not run, after which the remaining ones form a single axis. A buffer has one copy per lane of its owner.
 
 Every iteration of a buffer's owner starts with fresh contents: NaN (integers: 0xA5 in every byte) under `poison`, else zero.
 """
@@ -13,7 +13,7 @@ Every iteration of a buffer's owner starts with fresh contents: NaN (integers: 0
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -23,7 +23,8 @@ from tilec.errors import InternalError
 from tilec.ir import evaluate as ev
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.arguments import check_arrays, check_scalars, check_sizes, written
-from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, DType, decode, encode, promote
+from tilec.ir.cells import Memory, State, Store, Where
+from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, decode, encode, promote
 from tilec.ir.expr import Index, walk
 from tilec.ir.lanes import Interval, Touch, foldable, independent, interval, loop_range, physical
 from tilec.ir.program import (
@@ -67,9 +68,10 @@ def run(
     given = check_arrays(program, arrays)
     known = check_sizes(program, given, sizes)
     values = check_scalars(program, scalars)
-    stores: dict[str, _Store] = {}
+    memory = Memory(program.name)
+    stores = memory.stores
     outputs = written(program)
-    plan = _Plan(program, known, values, vectorize, poison, stores)
+    plan = _Plan(program, known, values, vectorize, poison, memory)
     for b in program.buffers:
         if b.role == "param":
             shape = tuple(e.eval(known) for e in b.shape)
@@ -79,9 +81,9 @@ def run(
                 raw = raw.copy() if b.name in outputs else raw
             else:
                 raw = np.zeros(prod(shape), d.raw)
-            stores[b.name] = _Store(raw, shape, d)
+            stores[b.name] = Store(raw, shape, d)
     nodes = plan.body(program.body, (), {})
-    state = _State(dict(known), {}, (), ())
+    state = State(dict(known), {}, (), ())
     plan.allocate(plan.owned(None), state)
     with np.errstate(all="ignore"):
         for node in nodes:
@@ -89,68 +91,7 @@ def run(
     return {n: stores[n].raw.view(stores[n].dtype.numpy).reshape(stores[n].shape) for n in outputs}
 
 
-@dataclass
-class _Store:
-    """The cells of one buffer: one copy per lane that was active at its owner, lane axes `lanes` first."""
-
-    raw: np.ndarray  # flat
-    shape: tuple[int, ...]
-    dtype: DType
-    lanes: tuple[Aff, ...] = ()
-    strides: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.strides = tuple(prod(self.shape[n + 1 :]) for n in range(len(self.shape)))
-
-
-@dataclass
-class _State:
-    """Where execution stands: the value of every name (an int, or an array over the lanes) and the lane axes, oldest first.
-
-    axes[name] = (axis, first): the name is first + position along that axis. positions: a name per axis for the position itself.
-    """
-
-    env: dict[str, Any]
-    axes: dict[str, tuple[int, int]]
-    extents: tuple[int, ...]
-    positions: tuple[str, ...]
-    made: int = 0  # axes made so far on the way here: stores keep naming old ones after lanes were dropped
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.extents[::-1]
-
-    def enter(self, var: str, first: int, extent: int) -> _State:
-        axis = len(self.extents)
-        place = f"#{self.made}"
-        shape = (extent, *(1,) * axis)
-        env, axes = dict(self.env), dict(self.axes)
-        env[place] = np.arange(extent).reshape(shape)
-        env[var] = env[place] + first
-        axes[place], axes[var] = (axis, 0), (axis, first)
-        return _State(env, axes, (*self.extents, extent), (*self.positions, place), self.made + 1)
-
-    def only(self, mask: Any) -> _State | None:
-        """The lanes where `mask` holds; None when there are none."""
-        if not np.ndim(mask):
-            return self if mask else None
-        if mask.all():
-            return self
-        shape = self.shape
-        mask = np.broadcast_to(mask, shape).T  # transposed: the newest loop varies fastest
-        count = int(np.count_nonzero(mask))
-        if not count:
-            return None
-        env = {n: np.broadcast_to(v, shape).T[mask] if isinstance(v, np.ndarray) else v for n, v in self.env.items()}
-        place = f"#{self.made}"
-        env[place] = np.arange(count)
-        return _State(env, {place: (0, 0)}, (count,), (place,), self.made + 1)
-
-    def value(self, e: Aff) -> Any:
-        return e.eval(self.env)
-
-
-_Run = Callable[[_State], None]
+_Run = Callable[[State], None]
 
 
 class _Plan:
@@ -163,10 +104,10 @@ class _Plan:
         scalars: dict[str, Any],
         vectorize: bool,
         poison: bool,
-        stores: dict[str, _Store],
+        memory: Memory,
     ):
         self.program, self.sizes, self.scalars = program, sizes, scalars
-        self.vectorize, self.poison, self.stores = vectorize, poison, stores
+        self.vectorize, self.poison, self.memory = vectorize, poison, memory
         self.touches: list[Touch] = []  # of the actions planned so far, in order
         self.threads: dict[str, list[Interval]] = {}  # of each register buffer: the ranges of its thread coordinates
 
@@ -179,7 +120,7 @@ class _Plan:
         own = prod(e.eval(self.sizes) for e in self.program.buffer[name].shape)
         return own * prod(high - low + 1 for low, high in self.threads.get(name, ()))
 
-    def allocate(self, names: list[str], state: _State) -> None:
+    def allocate(self, names: list[str], state: State) -> None:
         for name in names:
             b = self.program.buffer[name]
             d = DTYPES[b.dtype]
@@ -189,7 +130,7 @@ class _Plan:
             with np.errstate(all="ignore"):
                 value = encode(b.dtype, np.asarray(fill, ARITHMETIC_NUMPY[d.arithmetic]))
             raw = np.full(prod(shape), value, d.raw)
-            self.stores[name] = _Store(raw, shape, d, tuple(Aff.of(p) for p in state.positions))
+            self.memory.stores[name] = Store(raw, shape, d, tuple(Aff.of(p) for p in state.positions))
 
     # -- nodes ------------------------------------------------------------------------------------------------------------
 
@@ -211,8 +152,8 @@ class _Plan:
         conditions = [Constraint(c.expr.subs(self.sizes), c.equal) for c in node.conditions]
         inner = self.body(node.body, (*path, node), ranges)
 
-        def execute(state: _State) -> None:
-            narrowed: _State | None = state
+        def execute(state: State) -> None:
+            narrowed: State | None = state
             for c in conditions:
                 v = narrowed.value(c.expr)
                 narrowed = narrowed.only(v == 0 if c.equal else v >= 0)
@@ -239,13 +180,13 @@ class _Plan:
         cells = max((self.cells(n) for n in inside), default=1)
         lower, upper, var = node.lower, node.upper, node.var
 
-        def once(state: _State) -> None:
+        def once(state: State) -> None:
             if fresh:
                 self.allocate(fresh, state)
             for step in inner:
                 step(state)
 
-        def execute(state: _State) -> None:
+        def execute(state: State) -> None:
             low, high = state.value(lower[0]), state.value(upper[0])
             for e in lower[1:]:
                 low = np.maximum(low, state.value(e))
@@ -259,7 +200,7 @@ class _Plan:
             if lanes and last - first > 1:
                 step = max(1, min(LANES // active, CELLS // (active * cells)))
                 for begin in range(first, last, step):
-                    s: _State | None = state.enter(var, begin, min(step, last - begin))
+                    s: State | None = state.enter(var, begin, min(step, last - begin))
                     if ragged:
                         v = s.env[var]
                         s = s.only((v >= low) & (v < high))
@@ -292,7 +233,7 @@ class _Plan:
 
     # -- actions ----------------------------------------------------------------------------------------------------------
 
-    def touch(self, address: Address, site: Site, ranges: dict[str, Interval], write: bool) -> tuple[str, tuple[Aff, ...]]:
+    def touch(self, address: Address, site: Site, ranges: dict[str, Interval], write: bool) -> Where:
         index = physical(address, self.program, site, self.sizes)
         self.touches.append(Touch(address.buffer, index, write, ranges))
         threads = len(index) - len(address.index)
@@ -300,7 +241,7 @@ class _Plan:
             mine = [interval(e, ranges) for e in index[:threads]]
             old = self.threads.get(address.buffer, [(0, 0)] * threads)
             self.threads[address.buffer] = [(min(a, c, 0), max(b, d)) for (a, b), (c, d) in zip(old, mine, strict=True)]
-        return address.buffer, index
+        return Where(address.buffer, index)
 
     def action(self, node: Node, site: Site, ranges: dict[str, Interval]) -> _Run:
         match node:
@@ -308,24 +249,26 @@ class _Plan:
                 return self.leaf(node, site, ranges)
             case Copy():
                 src, dst = self.touch(node.src, site, ranges, False), self.touch(node.dst, site, ranges, True)
-                same = self.program.buffer[src[0]].dtype == self.program.buffer[dst[0]].dtype
+                same = self.program.buffer[src.buffer].dtype == self.program.buffer[dst.buffer].dtype
 
-                def copy(state: _State) -> None:
+                def copy(state: State) -> None:
                     if same:
-                        self._write_raw(dst, state, self._read_raw(src, state))
+                        self.memory.write_raw(dst, state, self.memory.read_raw(src, state))
                     else:
-                        self._write(dst, state, self._read(src, state))
+                        self.memory.write(dst, state, self.memory.read(src, state))
 
                 return copy
             case Identity():
                 dst = self.touch(node.dst, site, ranges, True)
-                value = ev.neutral(node.op, self.program.buffer[dst[0]].dtype)
-                return lambda state: self._write(dst, state, value)
+                value = ev.neutral(node.op, self.program.buffer[dst.buffer].dtype)
+                return lambda state: self.memory.write(dst, state, value)
             case Merge():
                 src, dst = self.touch(node.src, site, ranges, False), self.touch(node.dst, site, ranges, True)
-                kind = promote(*(DTYPES[self.program.buffer[n].dtype].arithmetic for n in (src[0], dst[0])))
+                kind = promote(*(DTYPES[self.program.buffer[n].dtype].arithmetic for n in (src.buffer, dst.buffer)))
                 op = node.op.rstrip("=")
-                return lambda state: self._write(dst, state, ev.binary(op, kind, self._read(dst, state), self._read(src, state)))
+                return lambda state: self.memory.write(
+                    dst, state, ev.binary(op, kind, self.memory.read(dst, state), self.memory.read(src, state))
+                )
         raise InternalError(f"{self.program.name}: no way to run {node!r}")
 
     def leaf(self, node: Leaf, site: Site, ranges: dict[str, Interval]) -> _Run:
@@ -333,26 +276,26 @@ class _Plan:
         target = self.touch(node.target, site, ranges, True)
         statement = self.program.statement[node.statement]
         if statement.op == "=":
-            return lambda state: self._write(target, state, value(state))
+            return lambda state: self.memory.write(target, state, value(state))
         op = statement.op.rstrip("=")
-        kind = promote(DTYPES[self.program.buffer[target[0]].dtype].arithmetic, statement.value.dtype)
-        return lambda state: self._write(target, state, ev.binary(op, kind, self._read(target, state), value(state)))
+        kind = promote(DTYPES[self.program.buffer[target.buffer].dtype].arithmetic, statement.value.dtype)
+        return lambda state: self.memory.write(target, state, ev.binary(op, kind, self.memory.read(target, state), value(state)))
 
     def value(
         self, name: str, instance: tuple[Aff, ...], reads: tuple[Read, ...], site: Site, ranges: dict[str, Interval]
-    ) -> Callable[[_State], Any]:
+    ) -> Callable[[State], Any]:
         """The statement's expression at an instance, not yet rounded to its target."""
         statement = self.program.statement[name]
         at = dict(zip(statement.loops, (e.subs(self.sizes) for e in instance), strict=True))
         loads = [self.load(r, site, ranges) for r in reads]
         affs = {x.aff: x.aff.subs(self.sizes).subs(at) for x in walk(statement.value) if isinstance(x, Index)}
 
-        def result(state: _State) -> Any:
+        def result(state: State) -> Any:
             return ev.evaluate(statement.value, [f(state) for f in loads], lambda e: state.value(affs[e]), self.scalars)
 
         return result
 
-    def load(self, read: Read, site: Site, ranges: dict[str, Interval]) -> Callable[[_State], Any]:
+    def load(self, read: Read, site: Site, ranges: dict[str, Interval]) -> Callable[[State], Any]:
         if isinstance(read, Inline):
             statement = self.program.statement[read.statement]
             if statement.op != "=":
@@ -362,9 +305,9 @@ class _Plan:
             dtype = self.program.source.buffer[statement.target.buffer].dtype
             return lambda state: decode(dtype, encode(dtype, value(state)))
         where = self.touch(read, site, ranges, False)
-        return lambda state: self._read(where, state)
+        return lambda state: self.memory.read(where, state)
 
-    def _fold(self, node: Loop, path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> Callable[[_State, _State], None]:
+    def _fold(self, node: Loop, path: tuple[Loop | Guard, ...], ranges: dict[str, Interval]) -> Callable[[State, State], None]:
         leaf = node.body[0]
         assert isinstance(leaf, Leaf)
         keep = len(self.touches)
@@ -374,12 +317,12 @@ class _Plan:
         target = self.touch(leaf.target, site, inside, True)
         del self.touches[keep:]  # they were noted when the body was planned
         statement = self.program.statement[leaf.statement]
-        kind = DTYPES[self.program.buffer[target[0]].dtype].arithmetic
+        kind = DTYPES[self.program.buffer[target.buffer].dtype].arithmetic
         op = statement.op.rstrip("=")
 
-        def fold(state: _State, lanes: _State) -> None:
+        def fold(state: State, lanes: State) -> None:
             values = np.broadcast_to(ev.convert(value(lanes), kind), lanes.shape)
-            old = np.broadcast_to(self._read(target, state), state.shape)
+            old = np.broadcast_to(self.memory.read(target, state), state.shape)
             if op in ("+", "*"):
                 rows = np.concatenate([old[None], values])
                 ufunc = np.add if op == "+" else np.multiply
@@ -390,81 +333,9 @@ class _Plan:
                     rest = values[2 * half :]
                     values = np.concatenate([ev.binary(op, kind, values[:half], values[half : 2 * half]), rest])
                 total = ev.binary(op, kind, old, values[0])
-            self._write(target, state, total)
+            self.memory.write(target, state, total)
 
         return fold
-
-    # -- cells ------------------------------------------------------------------------------------------------------------
-
-    def _locate(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> tuple[_Store, Any, list[int] | None]:
-        """(store, offset, steps): the cell offset + Σ step·position over the lane axes; steps None: offset is the cells' array."""
-        name, index = where
-        store = self.stores[name]
-        index = (*store.lanes, *index)
-        steps = [0] * len(state.extents)
-        offset: Any = 0
-        general = False
-        for e, n, stride in zip(index, store.shape, store.strides, strict=True):
-            low = e.const
-            mine: list[tuple[int, int]] | None = []
-            for atom, c in e.terms:
-                v = state.env.get(atom) if isinstance(atom, str) else None
-                if v is None or isinstance(v, np.ndarray):
-                    place = state.axes.get(atom) if isinstance(atom, str) else None
-                    if place is None:
-                        mine = None
-                        break
-                    low += c * place[1]
-                    mine.append((place[0], c))
-                else:
-                    low += c * v
-            if mine is None:
-                v = state.value(e)
-                a, b = (int(v), int(v)) if np.ndim(v) == 0 else (int(v.min()), int(v.max()))
-                general |= np.ndim(v) > 0
-                offset = offset + v * stride
-            else:
-                a = b = low
-                offset = offset + low * stride
-                for axis, c in mine:
-                    reach = c * (state.extents[axis] - 1)
-                    a, b = a + min(reach, 0), b + max(reach, 0)
-                    steps[axis] += c * stride
-            if a < 0 or b >= n:
-                raise InternalError(
-                    f"{self.program.name}: {name}[{', '.join(map(str, where[1]))}] leaves {name}: {a}..{b} of {n}"
-                )
-        if not general:
-            return store, int(offset), steps
-        for axis, step in enumerate(steps):
-            if step:
-                offset = offset + state.env[state.positions[axis]] * step
-        return store, offset, None
-
-    def _view(self, store: _Store, offset: int, steps: list[int], state: _State) -> np.ndarray:
-        size = store.raw.itemsize
-        shape = [n if s else 1 for n, s in zip(state.extents, steps, strict=True)]
-        strides = [s * size for s in steps]
-        return np.ndarray(shape[::-1], store.raw.dtype, store.raw.data, offset * size, strides[::-1])
-
-    def _read_raw(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> Any:
-        store, offset, steps = self._locate(where, state)
-        if steps is None:
-            return store.raw.take(offset)
-        return store.raw[offset] if not steps else self._view(store, offset, steps, state)
-
-    def _read(self, where: tuple[str, tuple[Aff, ...]], state: _State) -> Any:
-        return decode(self.program.buffer[where[0]].dtype, self._read_raw(where, state))
-
-    def _write_raw(self, where: tuple[str, tuple[Aff, ...]], state: _State, raw: Any) -> None:
-        store, offset, steps = self._locate(where, state)
-        if steps is None or not steps:
-            store.raw[offset] = raw
-        else:
-            self._view(store, offset, steps, state)[...] = raw
-
-    def _write(self, where: tuple[str, tuple[Aff, ...]], state: _State, value: Any) -> None:
-        self._write_raw(where, state, encode(self.program.buffer[where[0]].dtype, value))
 
 
 def _has_loop(nodes: tuple[Node, ...], var: str) -> bool:

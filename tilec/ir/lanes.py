@@ -1,16 +1,16 @@
 """Which loops of a program may run all their iterations at once, decided from the text of the accesses.
 
-The rule. A loop over v runs as *lanes* (every action of its body is carried out for all iterations before the next action) when no
-iteration reads or writes a cell that another iteration writes. That is taken as shown when for each buffer written inside the loop
+The rule. A loop over v runs as *lanes* (every action of its body is carried out for all iterations before the next action) when
+no iteration reads or writes a cell that another iteration writes. That is shown when for each buffer written inside the loop
   (a) the buffer is owned by this loop or one inside it: every iteration has contents of its own; or
   (b) one index, the same for every access to the buffer inside the loop, is c·v + (the same terms in outer variables) + r with
-      the same c ≠ 0, and the values r takes over inner loops and constants spread over less than |c|: iterations then touch disjoint
-      slices. For a subscript pair (e // n, f) the sum n·(e // n) + f counts as an index too, which covers fused loops.
+      the same c ≠ 0, and the values r takes over inner loops and constants spread over less than |c|: iterations then touch
+      disjoint slices. For a subscript pair (e // n, f) the sum n·(e // n) + f counts as an index too, which covers fused loops.
 Physical indices are used, and for a register buffer the thread coordinates below its owner are leading indices.
 Everything else runs one iteration after the other. Inner ranges are hulls over the loops around, at the sizes of the run.
 
-A *fold* is a loop that only carries out `t += e`, `*=`, `max=` or `min=` on one cell, e not reading t's buffer, in t's own type: e
-is evaluated for all iterations at once and folded in order (max and min in any order, which gives the same value).
+A *fold* is a loop that only carries out `t += e`, `*=`, `max=` or `min=` on one cell, e not reading t's buffer, in t's own type:
+e is evaluated for all iterations at once and folded in order (max and min in any order, which gives the same value).
 """
 
 from __future__ import annotations
