@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.evaluate import neutral
 from tilec.ir.expr import Cast, Const, Expr, Load
 from tilec.ir.expr import text as expr_text
 from tilec.ir.program import (
@@ -33,7 +34,6 @@ from tilec.ir.program import (
 )
 
 INDENT = "    "
-NEUTRAL = {"+=": "0", "*=": "1", "max=": "-inf", "min=": "inf"}
 _RANK = {"bool": 0, "i32": 1, "f32": 2, "f64": 3}
 _ATOM = 8  # a precedence above every operator of expr.text
 
@@ -130,6 +130,10 @@ class Scope:
         names = [*program.sizes, *(loop.var for loop in loops)]
         return Scope(program, {name: n for n, name in enumerate(names)})
 
+    def name(self, name: str) -> str:
+        """A size, loop variable or buffer; other languages rename here."""
+        return name
+
     # affine ------------------------------------------------------------------------------------------------------
 
     def aff(self, aff: Aff) -> str:
@@ -160,7 +164,7 @@ class Scope:
                     found.append((self._depth(atom), factor, f"{self._closed(atom.num)} % {atom.den}"))
         found = [(d, f, body if f == 1 else f"({body})") for d, f, body in found]
         for atom, c in rest.terms:
-            found.append((self._depth(atom), c, atom if isinstance(atom, str) else self._division(atom)))
+            found.append((self._depth(atom), c, self.name(atom) if isinstance(atom, str) else self._division(atom)))
         found.sort(key=lambda t: (t[1] < 0, t[0]))
         return [(c, body) for _, c, body in found], rest.const
 
@@ -193,7 +197,7 @@ class Scope:
         return f"[{', '.join(map(self.aff, b.shape))}]" if b.shape else ""
 
     def address(self, a: Address) -> str:
-        return f"{a.buffer}[{', '.join(map(self.aff, a.index))}]" if a.index else a.buffer
+        return f"{self.name(a.buffer)}[{', '.join(map(self.aff, a.index))}]" if a.index else self.name(a.buffer)
 
     # values ------------------------------------------------------------------------------------------------------
 
@@ -245,7 +249,8 @@ class Scope:
                 start = "async " if action.asynchronous else ""
                 return f"{start}{self.address(action.dst)} = {self.address(action.src)}  # copy"
             case Identity():
-                return f"{self.address(action.dst)} = {NEUTRAL[action.op]}  # identity of {action.op}"
+                value = neutral(action.op, self._dtype(action.dst.buffer))
+                return f"{self.address(action.dst)} = {value:g}  # identity of {action.op}"
             case Merge():
                 src, dtype = self.address(action.src), self._dtype(action.src.buffer)
                 arithmetic = dtype if dtype in _RANK else "f32" if dtype != "i8" else "i32"

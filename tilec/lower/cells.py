@@ -1,0 +1,77 @@
+"""Which storage cell an access touches: a register buffer has cells per thread, so the accessing thread's indices come first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.errors import InternalError
+from tilec.ir import tree
+from tilec.ir.affine import Aff, Div
+from tilec.ir.program import THREAD_KINDS, Address, Buffer, Loop, Program
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A thread axis along which a register buffer has cells of its own; `extents`: one of them bounds every index."""
+
+    axis: str
+    extents: tuple[Aff, ...]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Per register buffer, the thread axes that vary below its owner (those at or above it are fixed while it lives)."""
+
+    program: Program
+    coordinates: dict[str, tuple[Coordinate, ...]]
+
+    @staticmethod
+    def of(program: Program) -> Cells:
+        found: dict[str, dict[str, list[Aff]]] = {b.name: {} for b in program.buffers if b.memory == "register"}
+        for site in tree.sites(program.body):
+            loops = site.loops
+            for a, _, _ in tree.addresses(site.action, program):
+                if a.buffer not in found:
+                    continue
+                below = _below(program.buffer[a.buffer], loops)
+                for n, loop in enumerate(below):
+                    if loop.kind in THREAD_KINDS:
+                        found[a.buffer].setdefault(loop.kind, []).append(_extent(below[: n + 1]))
+        return Cells(
+            program,
+            {
+                name: tuple(Coordinate(axis, tuple(dict.fromkeys(axes[axis]))) for axis in reversed(THREAD_KINDS) if axis in axes)
+                for name, axes in found.items()
+            },
+        )
+
+    def index(self, a: Address, loops: tuple[Loop, ...]) -> tuple[Aff, ...]:
+        """Thread indices (z, y, x; those that matter), then the physical index, of an access under `loops`."""
+        coordinates = self.coordinates.get(a.buffer, ())
+        if not coordinates:
+            return a.index
+        below = _below(self.program.buffer[a.buffer], loops)
+        mine = {loop.kind: Aff.of(loop.var) for loop in below if loop.kind in THREAD_KINDS}
+        return (*(mine.get(c.axis, Aff(0)) for c in coordinates), *a.index)
+
+
+def _below(b: Buffer, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The loops under the owner."""
+    names = [loop.var for loop in loops]
+    return loops[names.index(b.owner) + 1 :] if b.owner in names else loops
+
+
+def _extent(loops: tuple[Loop, ...]) -> Aff:
+    """An upper bound of the last loop's variable that uses none of `loops`, by the form of the bounds."""
+    constants = [e for e in loops[-1].upper if e.is_const]
+    if constants:
+        return min(constants, key=lambda e: e.const)
+    e = loops[-1].upper[0]
+    for loop in reversed(loops[:-1]):
+        if loop.var not in e.names:
+            continue
+        n = e.coefficient(loop.var)
+        if any(loop.var in a.num.names for a, _ in e.terms if isinstance(a, Div)):
+            raise InternalError(f"no bound for the thread index {loops[-1].var!r}: {e} uses {loop.var!r} inside a division")
+        e = e.subs({loop.var: loop.upper[0] - 1 if n > 0 else loop.lower[0]})
+    return e
