@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tilec.errors import ScheduleError
@@ -12,7 +13,7 @@ from tilec.ir.tree import Body, Position, at, loop_conditions, loops, put, renam
 from tilec.poly import bounds
 from tilec.schedule.core import names, primitive
 from tilec.schedule.names import display, executed, find_loop, free_name, loop_at, new_name, written
-from tilec.schedule.nest import build, context, guarded, range_text, siblings
+from tilec.schedule.nest import build, context, guarded, range_text, readable, siblings
 from tilec.schedule.owners import repair
 
 
@@ -24,9 +25,9 @@ def reorder(program: Program, *loops: str) -> Program:
     2. They form one path: each stands inside the others or around them. Loops between them keep their places.
     3. The bounds can be written in the new order (always so for affine bounds; guards are added where needed).
 
-    Statements between the permuted loops (after dropping the outermost and innermost loops that keep their places) are split
-    into sibling nests before and after, each keeping those of the loops that enclosed it, in the new relative order. Bounds
-    that referred to a loop now further in are derived anew.
+    Statements between the permuted loops are split into siblings before and after, each keeping those of the loops that
+    enclosed it, in the new relative order; leading loops that enclosed all of them stay common, and so do innermost loops that
+    keep their places. Bounds that referred to a loop now further in are derived anew.
 
         for i in 0..N:                         for j in 0..N:
             for j in 0..i + 1:        ->           for i in j..N:
@@ -58,33 +59,71 @@ def _around(program: Program, position: Position) -> str:
     return ", ".join(found) or "nothing"
 
 
+@dataclass(frozen=True)
+class _Level:
+    """What stands around the path at one depth: the loops of the path so far, their guards, and the neighbours."""
+
+    loops: frozenset[str]
+    guards: tuple[Constraint, ...]
+    before: Body
+    after: Body
+
+
 def _permute(program: Program, top: Position, bottom: Position, wanted: dict[Position, Position]) -> Program:
     """Exchange loops on the path top..bottom; what stands between is split off before and after."""
     slots = [bottom[:n] for n in range(len(top), len(bottom) + 1) if isinstance(at(program.body, bottom[:n]), Loop)]
     order = [loop_at(program, wanted.get(p, p)) for p in slots]
-    depth = {loop.var: len(p) for p in slots for loop in [loop_at(program, p)]}
-    known = context(program, top)
+    seen: list[str] = []
     guards: list[Constraint] = []
-    before: list[Body] = []
-    after: list[Body] = []
-
-    def group(position: Position, body: Body) -> Body:
-        inside = [loop for loop in order if depth[loop.var] <= len(position)]
-        return build(program, inside, guards, body, known)
-
-    for n in range(len(top), len(bottom)):
+    levels: list[_Level] = []
+    for n in range(len(top), len(bottom) + 1):
         node = at(program.body, bottom[:n])
         assert isinstance(node, Loop | Guard)
         if isinstance(node, Guard):
             guards += node.conditions
-        child = bottom[n]
-        if node.body[:child]:
-            before.append(group(bottom[:n], node.body[:child]))
-        if node.body[child + 1 :]:
-            after.insert(0, group(bottom[:n], node.body[child + 1 :]))
-    core = group(bottom, loop_at(program, bottom).body)
-    new = tuple(node for part in (*before, core, *after) for node in part)
+        else:
+            seen.append(node.var)
+        before, after = (node.body[: bottom[n]], node.body[bottom[n] + 1 :]) if n < len(bottom) else (node.body, ())
+        if before or after:
+            levels.append(_Level(frozenset(seen), tuple(guards), before, after))
+    new = _assemble(program, order, levels, (), context(program, top))
     return repair(program, replace(program, body=put(program.body, top, new)))
+
+
+def _assemble(
+    program: Program, order: Sequence[Loop], levels: Sequence[_Level], owed: tuple[Constraint, ...], known: list[Constraint]
+) -> Body:
+    """The levels, outermost first, under the loops of `order` that enclose them; leading loops common to all are shared.
+
+    `owed`: conditions of shared loops whose bounds were derived anew, still to be enforced inside.
+    """
+    outer, *deeper = levels
+    if not deeper:
+        return build(program, order, (*outer.guards, *owed), outer.before, known, anew=bool(owed))
+    shared: list[Loop] = []
+    for loop in order:
+        if loop.var not in outer.loops:
+            break
+        shared.append(loop)
+    rest = order[len(shared) :]
+    mine = [loop for loop in rest if loop.var in outer.loops]
+    hidden = {loop.var for loop in rest}
+    inside = known
+    if shared and not readable(shared, hidden):
+        conditions = [c for loop in (*shared, *mine) for c in loop_conditions(loop)]
+        variables = [loop.var for loop in (*shared, *mine)]
+        found, _ = bounds.nest(variables, (*conditions, *outer.guards, *owed), program.sizes, program.where, known)
+        owed = (*owed, *(c for loop in shared for c in loop_conditions(loop)))
+        shared = [replace(loop, lower=low, upper=up) for loop, (low, up) in zip(shared, found, strict=False)]
+    inside = [*known, *(c for loop in shared for c in loop_conditions(loop))]
+
+    def group(body: Body) -> Body:
+        return build(program, mine, (*outer.guards, *owed), body, inside, anew=bool(owed)) if body else ()
+
+    body = (*group(outer.before), *_assemble(program, rest, deeper, owed, inside), *group(outer.after))
+    for loop in reversed(shared):
+        body = (replace(loop, body=body),)
+    return body
 
 
 @primitive("loops")

@@ -62,22 +62,32 @@ def _extreme(bound: tuple[Aff, ...], pick) -> tuple[Aff, ...]:
     return tuple(Aff(const, terms) for terms, const in groups.items())
 
 
-def build(program: Program, loops: Sequence[Loop], guards: Iterable[Constraint], body: Body, known: Sequence[Constraint]) -> Body:
+def readable(loops: Sequence[Loop], hidden: Iterable[str] = ()) -> bool:
+    """Does every header refer only to loops further out (and to none that is hidden)?"""
+    later = {loop.var for loop in loops} | set(hidden)
+    for loop in loops:
+        if any(e.names & later for e in (*loop.lower, *loop.upper)):
+            return False
+        later.discard(loop.var)
+    return True
+
+
+def build(
+    program: Program,
+    loops: Sequence[Loop],
+    guards: Iterable[Constraint],
+    body: Body,
+    known: Sequence[Constraint],
+    anew: bool = False,
+) -> Body:
     """The nest that runs the integer points of the loops' bounds and the guards, in the order of `loops`, outermost first.
 
-    Headers are kept where each refers to what stands outside it only, else bounds are derived anew. Guards stand as far out as
-    their variables allow.
+    Headers are kept where each refers to what stands outside it only, else (or if `anew`) bounds are derived, the guards
+    included. Guards stand as far out as their variables allow.
     """
-    band = {loop.var for loop in loops}
     remaining = list(dict.fromkeys(guards))
-    seen: set[str] = set()
-    readable = True
-    for loop in loops:
-        used = {n for e in (*loop.lower, *loop.upper) for n in e.names}
-        readable = readable and not (used & band - seen)
-        seen.add(loop.var)
     headers = list(loops)
-    if not readable:
+    if anew or not readable(loops):
         conditions = [*(c for loop in loops for c in loop_conditions(loop)), *remaining]
         found, remaining = bounds.nest([loop.var for loop in loops], conditions, program.sizes, program.where, known)
         headers = [replace(loop, lower=low, upper=up) for loop, (low, up) in zip(loops, found, strict=True)]
