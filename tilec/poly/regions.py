@@ -6,11 +6,11 @@ other name of a piece is a variable of the part and is projected out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilec.ir.affine import Aff, Constraint
+from tilec.ir.affine import Aff, AffLike, Constraint
 from tilec.poly.bounds import (
     Conditions,
     as_bound,
@@ -31,6 +31,9 @@ class Piece:
 
     index: tuple[Aff, ...]
     conditions: Conditions
+
+    def subs(self, values: Mapping[str, AffLike]) -> Piece:
+        return Piece(tuple(e.subs(values) for e in self.index), tuple(c.subs(values) for c in self.conditions))
 
 
 class NoBox(Exception):
@@ -96,7 +99,7 @@ def renamed(piece: Piece, keep: Iterable[str], suffix: str) -> Piece:
     """The piece with every name outside `keep` renamed, to join it with another one."""
     names = frozenset().union(*(e.names for e in piece.index), *(c.names for c in piece.conditions)) - frozenset(keep)
     values = {n: Aff.of(n + suffix) for n in names}
-    return Piece(tuple(e.subs(values) for e in piece.index), tuple(c.subs(values) for c in piece.conditions))
+    return piece.subs(values)
 
 
 # ---- isl ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Where a nest runs: compute_at, reverse_compute_at, compute_root."""
+"""Where a nest runs: compute_at and reverse_compute_at (compute_root: placement_root.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from tilec.errors import ScheduleError
 from tilec.ir.program import Node, Program
@@ -13,7 +14,7 @@ from tilec.schedule.core import primitive
 from tilec.schedule.names import display, find_buffer, find_loop
 from tilec.schedule.owners import repair
 from tilec.schedule.placement_region import Place, joins, rebase, recomputed, separate, shrink
-from tilec.schedule.placement_uses import Use, common, conditions_to, insert, inside, loops_to, uses
+from tilec.schedule.placement_uses import Use, all_uses, common, conditions_to, insert, inside, loops_to, uses
 
 
 @primitive("placement")
@@ -42,7 +43,7 @@ def compute_at(program: Program, buffer: str, loop: str) -> Program:
     readers = [u for u in found if u.reads and not inside(u.position, child)]
     before = min(u.position[len(position)] for u in readers)
     own = [u for u in found if u.write and inside(u.position, child)]
-    return _move(program, child, (*position, before), own, [u.piece for u in readers], after=False)
+    return _move(program, child, (*position, before), [(own, [u.piece for u in readers])], after=False)
 
 
 def _moving(found: Sequence[Use], position: Position) -> Position:
@@ -93,30 +94,89 @@ def _legal(program: Program, legal: Callable[[Position], bool]) -> str:
     return ", ".join(display(program, p) for p, _ in loops(program.body) if legal(p)) or "none"
 
 
-def _move(
-    program: Program, child: Position, anchor: Position, own: Sequence[Use], wanted: Sequence[Piece], *, after: bool
-) -> Program:
-    """The node at `child`, shrunk to the iterations of `own` whose cells are wanted, before (or after) the node at `anchor`."""
+@primitive("placement")
+def reverse_compute_at(program: Program, buffer: str, loop: str) -> Program:
+    """Move the nest that computes `buffer` (a consumer) into the loop where its input is produced, just after the last producer.
+
+    1. Below the nearest common ancestor of the writers of `buffer` and `loop`, one child holds all writers, not holding `loop`.
+    2. That nest reads something that is written inside `loop`.
+    3. Nothing inside `loop` reads what the nest writes.
+
+        for io:                                         for io:
+            for i in 0..4: B[4*io + i] = f(..)    ->        for i in 0..4: B[4*io + i] = f(..)
+        for i in 0..N: Y[i] = g(B[i])                       for i in 0..4: Y[4*io + i] = g(B[4*io + i])
+
+    Its loops shrink to the instances that read what this iteration writes, of every buffer it takes from there.
+    """
+    b = find_buffer(program, buffer)
+    position = find_loop(program, loop)
+    everything = all_uses(program)
+    problem = _reverse_problem(program, b.name, everything, position)
+    if problem:
+        legal = _legal(program, lambda p: _reverse_problem(program, b.name, everything, p) is None)
+        raise ScheduleError(f"{problem}\n  legal loops: {legal}")
+    child = _moving(everything[b.name], position)
+    groups: list[Group] = []
+    last = 0
+    for name in _taken_from(everything, child, position):
+        writes = [u for u in everything[name] if u.write and inside(u.position, position)]
+        groups.append(([u for u in everything[name] if u.reads and inside(u.position, child)], [u.piece for u in writes]))
+        last = max(last, *(u.position[len(position)] for u in writes))
+    return _move(program, child, (*position, last), groups, after=True)
+
+
+def _reverse_problem(program: Program, name: str, everything: dict[str, list[Use]], position: Position) -> str | None:
+    target = display(program, position)
+    writers = [u.position for u in everything.get(name, []) if u.write]
+    if not writers:
+        return f"nothing computes '{name}'"
+    child = _moving(everything[name], position)
+    if len(child) == len(common([*(p[:-1] for p in writers), position])):
+        return f"the writers of '{name}' stand in several nests beside '{target}': merge them first (fuse_siblings)"
+    if inside(position, child):
+        return f"'{name}' is computed around '{target}': a nest cannot move into itself"
+    if not _taken_from(everything, child, position):
+        return f"the nest that computes '{name}' reads nothing that '{target}' writes"
+    for written, found in everything.items():
+        if any(u.write and inside(u.position, child) for u in found):
+            early = [u for u in found if u.reads and inside(u.position, position) and not inside(u.position, child)]
+            if early:
+                return f"{_who(early[0])} inside '{target}' reads '{written}', which the nest computes"
+    return None
+
+
+def _taken_from(everything: dict[str, list[Use]], child: Position, position: Position) -> list[str]:
+    """Buffers that the nest at `child` reads and that are written inside the loop at `position`, outside the nest."""
+    return [
+        name
+        for name, found in everything.items()
+        if any(u.reads and inside(u.position, child) for u in found)
+        and any(u.write and inside(u.position, position) and not inside(u.position, child) for u in found)
+    ]
+
+
+Group: TypeAlias = tuple[Sequence[Use], Sequence[Piece]]  # accesses inside the nest, and the cells they must meet
+
+
+def _move(program: Program, child: Position, anchor: Position, groups: Sequence[Group], *, after: bool) -> Program:
+    """The node at `child`, shrunk to the iterations whose accesses meet the wanted cells of every group, beside the one at `anchor`."""
     parent = anchor[:-1]
     place = Place(tuple(loop.var for loop in loops_to(program.body, parent)), conditions_to(program.body, parent))
     above = conditions_to(program.body, child[:-1])
     outside = [loop.var for loop in loops_to(program.body, child[:-1])]
     moved, became = separate(program, at(program.body, child), [v for v in place.loops if v not in outside])
     names = {old: new for old, (new,) in became.items()}
-    pieces = [
-        (
-            u.position[len(child) :],
-            Piece(tuple(e.subs(names) for e in u.logical), tuple(c.subs(names) for c in u.site.conditions)),
-        )
-        for u in own
-    ]
-    needed = joins(program, place, above, pieces, wanted)
-    if not needed:
-        raise ScheduleError("nothing that this nest computes is needed there")
-    moved = rebase(program, shrink(program, moved, place, needed), place)
+    for own, wanted in groups:
+        pieces = [(u.position[len(child) :], u.piece.subs(names)) for u in own]
+        needed = joins(program, place, above, pieces, wanted)
+        if not needed:
+            raise ScheduleError("nothing that this nest computes is needed there")
+        moved = shrink(program, moved, place, needed)
+    moved = rebase(program, moved, place)
     new = _relocate(program, child, anchor, moved, after)
-    again = recomputed(program, moved, place)
-    return repair(program, replace(new, recomputed=program.recomputed | again), became)
+    if not after:
+        new = replace(new, recomputed=program.recomputed | recomputed(program, moved, place))
+    return repair(program, new, became)
 
 
 def _relocate(program: Program, child: Position, anchor: Position, moved: Node, after: bool) -> Program:
