@@ -7,11 +7,27 @@ from tilec.schedule import (
     loops_affine,
     loops_order,
     mapping,
+    pipeline,
     placement,
     placement_inline,
+    placement_root,
     reduction,
     storage,
     storage_cache,
+    storage_layout,
 )
 
-FAMILIES = (loops, loops_affine, loops_order, reduction, placement, placement_inline, storage, storage_cache, mapping)
+FAMILIES = (
+    loops,
+    loops_affine,
+    loops_order,
+    reduction,
+    placement,
+    placement_inline,
+    placement_root,
+    storage,
+    storage_cache,
+    storage_layout,
+    pipeline,
+    mapping,
+)

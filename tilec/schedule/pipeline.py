@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import THREAD_KINDS, Address, Buffer, Commit, Copy, Guard, Loop, Node, Program, Wait
+from tilec.ir.program import THREAD_KINDS, Address, Buffer, Commit, Copy, Guard, Layout, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, loops, map_addresses, path_to, put, rename_loop, sites, subs, transform
 from tilec.poly.bounds import simplify
 from tilec.schedule.core import integer, primitive
@@ -109,7 +109,7 @@ class _Pipeline:
         return replace(self.program, buffers=buffers, body=put(self.program.body, self.position, (*self.prologue(), main)))
 
     def slots(self, b: Buffer, owner: str | None) -> Buffer:
-        return replace(b, shape=(Aff(self.stages), *b.shape), owner=owner)
+        return replace(b, shape=(Aff(self.stages), *b.shape), owner=owner, layout=_behind_slot(b.layout))
 
     def with_slot(self, node: Node) -> Body:
         if isinstance(node, Loop | Guard):
@@ -144,3 +144,11 @@ class _Pipeline:
 
 def _asynchronous(node: Node) -> Body:
     return (replace(node, asynchronous=True),) if isinstance(node, Copy) else (node,)
+
+
+def _behind_slot(layout: Layout | None) -> Layout | None:
+    """The layout with its dimensions counted behind the slot axis."""
+    if layout is None:
+        return None
+    first, second = layout.args
+    return replace(layout, args=(first + 1, second + (layout.name == "xor")))

@@ -159,7 +159,7 @@ Group: TypeAlias = tuple[Sequence[Use], Sequence[Piece]]  # accesses inside the 
 
 
 def _move(program: Program, child: Position, anchor: Position, groups: Sequence[Group], *, after: bool) -> Program:
-    """The node at `child`, shrunk to the iterations whose accesses meet the wanted cells of every group, beside the one at `anchor`."""
+    """The node at `child` beside the one at `anchor`, shrunk to the iterations that meet each group's wanted cells."""
     parent = anchor[:-1]
     place = Place(tuple(loop.var for loop in loops_to(program.body, parent)), conditions_to(program.body, parent))
     above = conditions_to(program.body, child[:-1])

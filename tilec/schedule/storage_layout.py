@@ -1,0 +1,63 @@
+"""layout: how a buffer's cells lie inside its allocation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tilec.errors import InternalError, ScheduleError
+from tilec.ir.layouts import ARGUMENTS, address, allocated
+from tilec.ir.program import Buffer, Layout, Program
+from tilec.schedule.core import choice, integer, primitive
+from tilec.schedule.names import find_buffer
+
+MOST_CELLS = 1 << 20  # larger buffers rely on the rules alone
+
+
+@primitive("storage")
+def layout(program: Program, buffer: str, name: str, first: int, second: int) -> Program:
+    """Lay a buffer's cells out differently; values and indices stay as they are.
+
+    1. `buffer` is a cache or a placed temporary of at least one dimension (two for "xor").
+    2. ("pad", dim, n): n >= 1 unused elements at the end of dimension dim. ("panels", dim, width): width >= 1.
+       ("xor", row, column): two dimensions; the extent of `column` is constant and a power of two.
+    3. Every cell has an address of its own inside the allocation (checked cell by cell up to a million).
+
+        A_shared: bf16[64, 32] in shared    ->    A_shared: bf16[64, 32] in shared, pad(1, 8)
+    """
+    b = find_buffer(program, buffer)
+    choice(name, "the layout", tuple(ARGUMENTS))
+    if b.role == "param" or (b.role == "temp" and not b.placed):
+        why = "is a parameter: its caller lays it out" if b.role == "param" else "is not placed yet: place it first"
+        raise ScheduleError(f"'{b.name}' {why}")
+    dims, amount = ((first, second), 0) if name == "xor" else ((first,), integer(second, ARGUMENTS[name][1]))
+    for d, what in zip(dims, ARGUMENTS[name], strict=False):
+        if integer(d, what, 0) >= len(b.shape):
+            raise ScheduleError(f"'{b.name}' has {len(b.shape)} dimensions, 0..{len(b.shape) - 1}; there is no {what} {d}")
+    if name == "xor":
+        _check_xor(b, first, second)
+    new = Layout(name, (first, second if name == "xor" else amount))
+    _check_bijection(b, new)
+    return replace(program, buffers=tuple(replace(x, layout=new) if x.name == b.name else x for x in program.buffers))
+
+
+def _check_xor(b: Buffer, row: int, column: int) -> None:
+    if row == column:
+        raise ScheduleError(f"xor needs two dimensions of '{b.name}', not {row} twice")
+    extent = b.shape[column]
+    if not extent.is_const or extent.const & (extent.const - 1):
+        raise ScheduleError(
+            f"the extent {extent} of dimension {column} of '{b.name}' is no constant power of two, which xor needs"
+        )
+
+
+def _check_bijection(b: Buffer, new: Layout) -> None:
+    if not all(e.is_const for e in b.shape) or prod(e.const for e in b.shape) > MOST_CELLS:
+        return
+    extents = [e.const for e in b.shape]
+    cells = np.indices(extents).reshape(len(extents), -1)
+    found = np.unique(address(new, extents, list(cells)))
+    if len(found) != cells.shape[1] or found[0] < 0 or found[-1] >= allocated(new, extents):
+        raise InternalError(f"layout {new.name}{new.args} of {b.name}{extents} is no bijection")
