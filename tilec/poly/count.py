@@ -95,14 +95,9 @@ class Counter:
         """The number of points of an isl set over the counter's sizes."""
         names = tuple(f"x{n}" for n in range(cells.dim(isl.isl.dim_type.set)))
         with self.oracle.solver.guard():
-            whole = cells.coalesce().compute_divs().make_disjoint().coalesce()
-            basics = whole.get_basic_sets()
-            if len(basics) > 1:  # coalescing may overlap only where it was exact; keep them disjoint
-                basics = whole.make_disjoint().get_basic_sets()
+            basics = cells.coalesce().compute_divs().make_disjoint().compute_divs().get_basic_sets()
         out = Closed()
         for b in basics:
-            if not isl.divs_known(b):
-                raise NotClosed("a projection has no explicit floors")
             out = out + self._system(System(names, tuple(isl.constraints(b, names))))
         return out
 
@@ -114,8 +109,17 @@ class Counter:
 
     def _count(self, system: System) -> Closed:
         system, _ = solve_equalities(system)
-        if any(c.expr.is_const for c in system.conditions):  # tidied: only an impossible one stays
+        if not self.oracle.feasible(system.conditions):
             return Closed()
+        try:
+            return self._factored(system)
+        except NotClosed as first:
+            try:
+                return Summation(self.oracle, self.max_pieces, self.max_period).as_sum(system)
+            except NotClosed:
+                raise first from None
+
+    def _factored(self, system: System) -> Closed:
         system = without_redundant(join_splits(without_redundant(system, self.oracle)), self.oracle)
         halves = split_halo(system)
         if halves is not None:  # min(64 + h, M - 64·io + h) is h + min(64, M - 64·io)
@@ -134,13 +138,7 @@ class Counter:
         if simple is not None:
             return simple
         summation = Summation(self.oracle, self.max_pieces, self.max_period)
-        try:
-            return gathered(summation.pieces(System(part.variables, (*part.conditions, *alone)), Closed.of(1)), self.oracle)
-        except NotClosed as first:
-            try:
-                return Summation(self.oracle, self.max_pieces, self.max_period).as_sum(part)
-            except NotClosed:
-                raise first from None
+        return gathered(summation.pieces(System(part.variables, (*part.conditions, *alone)), Closed.of(1)), self.oracle)
 
     def _range(self, part: System, alone: tuple[Constraint, ...]) -> Closed | None:
         """One variable between bounds: max(0, upper - lower + 1)."""

@@ -13,10 +13,10 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from tilec.ir.affine import Aff, Constraint, Div
-from tilec.ir.closed import Atom, Closed, Sum, atom, bracket, power_sum
+from tilec.ir.closed import Atom, Closed, Sum, atom, bracket, power_sum, total
 from tilec.poly.count_system import Oracle, System, outside, solve_equalities, substitute, tidied, without_redundant
 
-MAX_PERIOD = 512
+MAX_PERIOD = 128
 MAX_PIECES = 3000
 
 
@@ -38,8 +38,8 @@ class Summation:
         self.left = max_pieces
         self.max_period = max_period
 
-    def pieces(self, system: System, value: Closed, fixed: tuple[str, ...] = ()) -> list[Piece]:
-        """Σ value over the variables; `fixed` variables are treated like sizes."""
+    def pieces(self, system: System, value: Closed) -> list[Piece]:
+        """Σ value over the variables; every other name is treated like a size."""
         self.left -= 1
         if self.left < 0:
             raise NotClosed("too many cases of bounds")
@@ -53,7 +53,7 @@ class Summation:
         x = self._next(system, value)
         period = _period(system, value, x)
         if period > 1:
-            return self._residues(system, value, x, period, fixed)
+            return self._residues(system, value, x, period)
         rest = tuple(v for v in system.variables if v != x)
         lower: list[tuple[int, Aff]] = []
         upper: list[tuple[int, Aff]] = []
@@ -66,7 +66,7 @@ class Summation:
                 e = (c.expr - Aff.of(x) * k) * (-1 if k > 0 else 1)
                 conditions = [*(d for d in system.conditions if d is not c)]
                 new = [*substitute(conditions, x, e // abs(k)), Constraint(e % abs(k), True)]
-                return self.pieces(System(rest, tidied(new)), value.subs({x: e // abs(k)}), fixed)
+                return self.pieces(System(rest, tidied(new)), value.subs({x: e // abs(k)}))
             elif k > 0:
                 lower.append((k, Aff.of(x) * k - c.expr))  # k·x >= e
             else:
@@ -85,7 +85,7 @@ class Summation:
                 inner = tidied(case)
                 if self.oracle.feasible(inner):
                     summed = _integrate(value, x, -((-low) // a), high // b)
-                    out += self.pieces(System(rest, inner), summed, fixed)
+                    out += self.pieces(System(rest, inner), summed)
         return out
 
     def as_sum(self, system: System) -> Closed:
@@ -105,10 +105,8 @@ class Summation:
                 upper.append((c.expr - Aff.of(x) * k) // -k)
         if not lower or not upper:
             raise NotClosed(f"{x} is not bounded by sizes alone")
-        inner = self.pieces(System(system.variables[1:], system.conditions), Closed.of(1), (x,))
-        body = Closed()
-        for p in inner:
-            body = body + bracket(p.conditions) * p.value
+        inner = self.pieces(System(system.variables[1:], system.conditions), Closed.of(1))
+        body = total(bracket(p.conditions) * p.value for p in inner)
         return atom(Sum(x, Closed.of(lower[0]), Closed.of(upper[0]), body))
 
     def _next(self, system: System, value: Closed) -> str:
@@ -122,7 +120,7 @@ class Summation:
 
         return min(reversed(system.variables), key=score)
 
-    def _residues(self, system: System, value: Closed, x: str, period: int, fixed: tuple[str, ...]) -> list[Piece]:
+    def _residues(self, system: System, value: Closed, x: str, period: int) -> list[Piece]:
         if period > self.max_period:
             raise NotClosed(f"{x} has {period} residue classes")
         out: list[Piece] = []
@@ -130,7 +128,7 @@ class Summation:
             new = Aff.of(x) * period + r
             conditions = substitute(system.conditions, x, new)
             if self.oracle.feasible(conditions):
-                out += self.pieces(System(system.variables, conditions), value.subs({x: new}), fixed)
+                out += self.pieces(System(system.variables, conditions), value.subs({x: new}))
         return out
 
 
@@ -176,7 +174,7 @@ def _integrate(value: Closed, x: str, lower: Aff, upper: Aff) -> Closed:
 def gathered(pieces: Sequence[Piece], oracle: Oracle) -> Closed:
     """Σ [conditions]·value with conditions that always hold left out and equal values joined where they cover everything."""
     values: dict[Closed, list[tuple[Constraint, ...]]] = {}
-    out = Closed()
+    out: list[Closed] = []
     for p in pieces:
         conditions = list(p.conditions)
         for c in p.conditions:
@@ -186,17 +184,16 @@ def gathered(pieces: Sequence[Piece], oracle: Oracle) -> Closed:
         if conditions:
             values.setdefault(p.value, []).append(tuple(conditions))
         else:
-            out = out + p.value
+            out.append(p.value)
     for value, cases in values.items():
         if len(cases) == 1 and _vanishes(value, cases[0], oracle):
-            out = out + value
+            out.append(value)
             continue
         if len(cases) == 2 and len(cases[0]) == len(cases[1]) == 1 and _complements(cases[0][0], cases[1][0]):
-            out = out + value
+            out.append(value)
             continue
-        for conditions in cases:
-            out = out + bracket(conditions) * value
-    return out
+        out += [bracket(conditions) * value for conditions in cases]
+    return total(out)
 
 
 def _vanishes(value: Closed, conditions: tuple[Constraint, ...], oracle: Oracle, most: int = 300) -> bool:
