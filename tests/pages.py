@@ -79,9 +79,9 @@ def command(line: str) -> list[str]:
     words = shlex.split(line)
     assert words[0] == "tilec", f"only tilec is run on a page, not {words[0]}"
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), inside(ROOT):
-        with contextlib.suppress(SystemExit):  # argparse: a usage error or --help
-            main(words[1:])
+    stopped = contextlib.suppress(SystemExit)  # argparse: a usage error or --help
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), inside(ROOT), stopped:
+        main(words[1:])
     return printed(out.getvalue() + err.getvalue())
 
 
@@ -130,7 +130,7 @@ def primitives_page() -> str:
         signature = re.sub(r': "?[^,=)]+?"?(?= =|,|\)$)', "", signature).replace(" = ", "=")
         families.setdefault(p.family, []).append(f"### {p.name}{signature}\n\n```text\n{p.doc.strip()}\n```\n")
     head = (
-        "# Primitives\n\nGenerated from the docstrings (`make docs`). Every primitive is a method of a schedule; it returns a new "
-        "schedule, proved, or raises and changes nothing.\n"
+        "# Primitives\n\nGenerated from the docstrings (`make docs`). Every primitive is a method of a schedule; it returns a "
+        "new schedule, proved, or raises and changes nothing.\n"
     )
     return head + "".join(f"\n## {family}\n\n" + "\n".join(texts) for family, texts in families.items())

@@ -18,16 +18,14 @@ from tilec.cost.price import Cost, price
 from tilec.cost.roofline import roofline
 from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
-from tilec.ir.arguments import signature
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.lang.kernel import Definition, define
 from tilec.poly.wellformed import check as check_wellformed
 from tilec.runtime import numpy_run
-from tilec.runtime.call import Call, bind
+from tilec.runtime.call import Call, bind, signature
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
-from tilec.search import tune as search
 from tilec.targets import Target
 from tilec.targets import load as target
 
@@ -75,7 +73,7 @@ class Kernel:
 
     @property
     def signature(self) -> str:
-        return signature(self.program)
+        return signature(self.program, self.parameters)
 
     @property
     def summary(self) -> str:
@@ -152,7 +150,7 @@ class Schedule(base.Schedule):
             return bound.finish(runner(bound.arrays, bound.sizes, bound.scalars))
 
         call.__name__ = call.__qualname__ = self.program.name
-        call.__doc__ = f"{signature(self.program)}, scheduled, by {backend}"
+        call.__doc__ = f"{self._kernel.signature}, scheduled, by {backend}"
         return call
 
     def run(self, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
@@ -170,8 +168,12 @@ class Schedule(base.Schedule):
         return {n: results[n] for n in bound.written}
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        return bind(self.program, self._kernel.parameters, args, kwargs)
+
+    @property
+    def _kernel(self) -> Kernel:
         assert self.kernel is not None, "an api.Schedule is made by Kernel.schedule"
-        return bind(self.program, self.kernel.parameters, args, kwargs)
+        return self.kernel
 
 
 def kernel(function: Callable[..., object]) -> Kernel:

@@ -106,9 +106,20 @@ def byte_count(text: str) -> int:
     return int(found[1]) * {"KiB": 1024, "MiB": 1024**2}.get(found[2], 1)
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Options; sizes may also stand behind them (argparse itself takes the first run of positional words only)."""
+    top = parser()
+    options, rest = top.parse_known_args(argv)
+    if rest and (not hasattr(options, "sizes") or any(word.startswith("-") for word in rest)):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.sizes += rest
+    return options
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = parser().parse_args(argv)
+    options = parse(argv)
     progress = Progress(sys.stderr, quiet=options.quiet)
     try:
         answer: Answer = getattr(cli_commands, f"command_{options.command}")(options, progress)

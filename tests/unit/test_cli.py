@@ -1,0 +1,197 @@
+"""The command line: answers as text and as JSON, exit statuses, files, interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec import cli, cli_commands
+from tilec.cli_answer import Progress
+
+KERNEL = """
+import tilec
+from tilec import f32, sizes
+
+N = sizes("N")
+
+
+@tilec.kernel
+def prefix(x: f32[N + 1]):
+    for i in range(N):
+        x[i + 1] += x[i]
+
+
+@tilec.kernel
+def double(x: f32[N], y: f32[N]):
+    for i in range(N):
+        y[i] = 2 * x[i]
+
+
+def blocked(s):
+    return s.split("i", 32)
+
+
+def backwards(s):
+    return s.reverse("i")
+
+
+ready = double.schedule(N=8).reverse("i")
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNEL)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
+    assert cli.main([str(w) for w in words]) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict:
+    return json.loads(run(capsys, *words, "--json", code=code))
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "list")
+    for name in ("gemm_silu", "rtx-pro-6000", "compute_at"):
+        assert name in text
+    assert "gemm_silu" not in run(capsys, "list", "targets")
+    found = data(capsys, "list", "kernels")
+    assert list(found) == ["command", "kernels"]
+    assert found["command"] == "list"
+    gemm = next(k for k in found["kernels"] if k["name"] == "gemm")
+    assert gemm["signature"] == "gemm(A: bf16[M, K], W: bf16[K, N], C: bf16[M, N])"
+    assert gemm["summary"]
+
+
+def test_show(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    assert "for i in 0..N:" in run(capsys, "show", f"{file}:double")
+    assert "for i_o in 0..ceil(N/32):" in run(capsys, "show", f"{file}:double", "--schedule", f"{file}:blocked")
+    assert "for i_o in 0..2:" in run(capsys, "show", f"{file}:double", "N=40", "--schedule", f"{file}:blocked")
+    trace = run(capsys, "show", f"{file}:double", "--schedule", f"{file}:blocked", "--trace")
+    assert trace == 's = s.split("i", 32)\n'
+    assert "def double(" in run(capsys, "show", f"{file}:double", "--form", "numpy")
+    found = data(capsys, "show", f"{file}:ready")
+    assert found["kernel"] == "double"
+    assert found["bound"] == {"N": 8}
+    assert found["trace"] == ['reverse("i")']
+    assert found["loops"] == ["i"]
+
+
+def test_check(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    assert run(capsys, "check", f"{file}:prefix", "--schedule", f"{file}:blocked").startswith("legal")
+    text = run(capsys, "check", f"{file}:prefix", "--schedule", f"{file}:backwards", code=1)
+    assert text.startswith('illegal: reverse("i"): a read would run before the write it depends on.')
+    assert f"raised at {file}:{KERNEL[: KERNEL.index('s.reverse')].count(chr(10)) + 1}" in text
+    found = data(capsys, "check", f"{file}:prefix", "--schedule", f"{file}:backwards", code=1)
+    assert found["verdict"]["status"] == "illegal"
+    assert found["error"]["witness"]["kind"] == "flow"
+    assert found["error"]["witness"]["sizes"] == {"N": 2}
+    unknown = data(capsys, "check", f"{file}:prefix", "--schedule", f"{file}:blocked", "--proof-budget", 1, code=1)
+    assert unknown["verdict"]["status"] == "unknown"
+    assert unknown["error"]["witness"] is None
+
+
+def test_a_trace_from_a_file(capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"name": "split", "args": ["i", 16], "kwargs": {"into": ["a", "b"]}}]')
+    assert "for a in 0..ceil(N/16):" in run(capsys, "show", f"{file}:double", "--schedule", trace)
+
+
+def test_run(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    text = run(capsys, "run", f"{file}:double", "N=70", "--schedule", f"{file}:blocked")
+    assert text.splitlines()[0] == "double(N=70) by numpy against the reference, random inputs from seed 0"
+    assert text.splitlines()[-1] == "bit-identical"
+    found = data(capsys, "run", "act_chain", "M=5", "N=7", "--seed", 3)
+    assert found["identical"] is True
+    assert found["outputs"][0]["shape"] == [5, 7]
+    assert found["outputs"][0]["different"] == 0
+    assert found["sizes"] == {"M": 5, "N": 7}
+
+
+def test_a_wrong_backend_result_is_seen(capsys: pytest.CaptureFixture[str], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = cli_commands.api.Schedule.outputs
+
+    def wrong(self, arrays, backend="numpy", **rest):  # type: ignore[no-untyped-def]
+        out = honest(self, arrays, backend, **rest)
+        if backend == "numpy":
+            out["y"][3] += 0.5
+        return out
+
+    monkeypatch.setattr(cli_commands.api.Schedule, "outputs", wrong)
+    found = data(capsys, "run", f"{file}:double", "N=9", code=1)
+    assert found["identical"] is False
+    assert found["outputs"][0]["different"] == 1
+    assert found["outputs"][0]["absolute"] == pytest.approx(0.5, rel=1e-6)
+
+
+def test_occupancy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("occupancy", "h100-sxm", "--threads", 256, "--registers", 128, "--shared", "96KiB")
+    assert "2 blocks per SM, 16 warps (25.0%), limited by registers and shared" in run(capsys, *words)
+    found = data(capsys, *words)
+    assert (found["blocks"], found["warps"], found["limiters"]) == (2, 16, ["registers", "shared"])
+    assert data(capsys, "occupancy", "8.6", "--threads", 2048, code=1)["blocks"] == 0
+
+
+def test_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "bandwidth" in run(capsys, "target", "rtx-pro-6000")
+    found = data(capsys, "target", "h200")
+    assert found["figures"]["bandwidth"]["value"] == 4.8e12
+    assert found["limits"]["shared_per_block"] == 232448
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for name in ("list", "show", "check", "cost", "tune", "run", "occupancy", "target"):
+        assert re.search(rf"^ +{name}\b", text, re.MULTILINE)
+        assert hasattr(cli_commands, f"command_{name}")
+
+
+def test_sizes_may_stand_behind_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "sizes: K = 4, M = 3, N\n" in run(capsys, "show", "gemm", "M=3", "--form", "element", "K=4")
+    with pytest.raises(SystemExit):
+        cli.main(["show", "gemm", "--wrong"])
+    assert "unrecognized arguments: --wrong" in capsys.readouterr().err
+
+
+def test_interruption(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(options, progress):  # type: ignore[no-untyped-def]
+        progress.finished("120 candidates were priced")
+        progress.now("proving the best 8")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_commands, "command_list", interrupted)
+    assert cli.main(["list"]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "interrupted: 120 candidates were priced; stopped while proving the best 8\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal_and_nothing_elsewhere() -> None:
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream in (pipe, terminal):
+        progress = Progress(stream)
+        progress.now("proving")
+        progress.end()
+        assert progress.summary() == "stopped while proving"
+    assert pipe.getvalue() == ""
+    assert terminal.getvalue() == "\rproving\r       \r"
+    assert Progress(pipe).summary() == "nothing was done or changed"
