@@ -99,6 +99,7 @@ def test_builder() -> None:
     assert refusal(select, a[0], 1, 2) == (
         "the condition of a conditional expression is a comparison; a value of type f32 is none."
     )
+    assert refusal(a.__getitem__, a[0]) == "Value: subscripts, bounds and extents are loop variables, sizes and integers."
     assert refusal(bool, a[0] > 1) == "a value is only known when the kernel runs; write select(c, a, b) to choose by it."
     with b.when(Constraint.ge(n, 3)):
         t = b.temp("t", "f32", initial=0)

@@ -51,7 +51,7 @@ def test_gemm_as_written() -> None:
                 C[i, j] = acc
 
     p = gemm.program
-    assert (gemm.name, gemm.parameters, gemm.doc, p.sizes) == ("gemm", ("A", "W", "C"), "The product.", ("M", "K", "N"))
+    assert (gemm.name, gemm.parameters, gemm.doc, p.sizes) == ("gemm", ("A", "W", "C"), "The product.", ("M", "N", "K"))
     assert gemm.source is not None and gemm.source.lstrip().startswith("@kernel")
     assert p.original is None and p.source is p
     assert p.buffer["acc"] == Buffer("acc", "f32", index("M", "N"), private=2)

@@ -23,7 +23,7 @@ def without_lines(p: Program) -> Program:
 
 def test_rowquant_gemm() -> None:
     b = Builder("rowquant_gemm")
-    m, k, n = b.size("M"), b.size("K"), b.size("N")
+    m, n, k = b.size("M"), b.size("N"), b.size("K")
     a, w, y = b.param("A", "f16", [m, k]), b.param("W", "f8e4m3", [k, n]), b.param("Y", "f16", [m, n])
     s, q = b.temp("S", "f32", [m]), b.temp("Q", "f8e4m3", [m, k])
     with b.loop("i", 0, m) as i:
@@ -51,7 +51,7 @@ def test_every_construct() -> None:
             if i % 2 == 0 and i < N:
                 for j in range(N):
                     row: f32[N]
-                    row[j] = exp(A[i, j]) if A[i, j] > 0 and not i < j else bf16(alpha) - 1
+                    row[j] = exp(A[i, j]) if (A[i, j] > 0 and not i < j) or P[j] == 3 else bf16(alpha) - 1
                     row[j] *= 2 * i + 1
                     row[j] = min(row[j], P[j] // 2 % (i + 1))
                     B[i, j] = 1 - row[j] / (-alpha)
@@ -65,7 +65,7 @@ def test_every_construct() -> None:
     with b.loop("i", [1, m - 4], [m, n]) as i, b.when(Constraint.eq(i % 2, 0), Constraint.lt(i, n)), b.loop("j", 0, n) as j:
         row = b.temp("row", "f32", [n])
         c = logical("and", a[i, j] > 0, logical("not", compare("<", i, j)))
-        b.store(row, [j], "=", select(c, call("exp", a[i, j]), cast("bf16", alpha) - 1))
+        b.store(row, [j], "=", select(logical("or", c, p[j] == 3), call("exp", a[i, j]), cast("bf16", alpha) - 1))
         b.store(row, [j], "*=", 2 * i + 1)
         b.store(row, [j], "=", minimum(row[j], p[j] // 2 % (i + 1)))
         b.store(out, [i, j], "=", 1 - row[j] / -alpha)

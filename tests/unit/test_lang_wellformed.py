@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
 import tilec.lang
 from tilec import workloads
 from tilec.errors import LanguageError, LegalityError
+from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import Program
-from tilec.lang import from_source, sizes
+from tilec.lang import Builder, from_source, sizes
 from tilec.poly.wellformed import check, initial_reads
 
 NAMES: dict[str, object] = {n: getattr(tilec.lang, n) for n in ("f32", "bf16", "i32")}
@@ -142,6 +144,47 @@ def instances(body, p: Program, env: dict[str, int]):
                 yield from instances(node.body, p, env)
         else:
             yield p.statement[node.statement], env
+
+
+def random_program(seed: int) -> Program:
+    """One or two nests over a parameter and a temporary, with shifts that may leave the arrays or miss cells."""
+    rng = random.Random(seed)
+    b = Builder("f")
+    n, m = b.size("N"), b.size("M")
+    out = b.param("B", "f32", [n, m])
+    temp = b.temp("T", "f32", [n, m])
+    for nest in range(2):
+        with b.loop("i", rng.choice([0, 0, 1]), n + rng.choice([0, 0, 0, -1, 1])) as i:
+            private = b.temp(f"t{nest}", "f32")
+            lower, upper = rng.choice([(Aff(0), m), (Aff(0), m), (i, m), (Aff(0), i + 1)])
+            if rng.random() < 0.8:
+                b.store(private, [], "=", 0)
+            with b.loop("j", lower, [upper, m] if rng.random() < 0.8 else upper) as j:
+                with b.when(*([Constraint.lt(j, i + 2)] if rng.random() < 0.3 else [])):
+                    b.store(private, [], rng.choice(["=", "+="]), 1)
+                source, target = (out, temp) if nest == 0 else (temp, out)
+                shift = rng.choice([0, 0, 0, 1, -1])
+                op = rng.choice(["=", "=", "+="]) if nest else "="
+                b.store(target, [i, j], op, source[i + shift, j] + private[()])
+    return b.program()
+
+
+def test_against_enumeration() -> None:
+    """Random programs: refused exactly when some small sizes are wrong, and those named are."""
+    refused = 0
+    for seed in range(80):
+        p = random_program(seed)
+        wrong = [e for v in itertools.product(range(1, 5), repeat=2) if is_wrong(p, e := dict(zip("NM", v, strict=True)))]
+        try:
+            check(p)
+        except LanguageError as e:
+            refused += 1
+            text = str(e).splitlines()[0]
+            n, m = (int(x.split("=")[1]) for x in text[text.rindex("(") + 1 : -1].split(", "))
+            assert {"N": n, "M": m} in wrong, (seed, text)
+        else:
+            assert not wrong, seed
+    assert 20 < refused < 75
 
 
 def test_assumptions_are_used() -> None:

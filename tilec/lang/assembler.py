@@ -49,6 +49,7 @@ class Assembler:
         self.buffers: dict[str, Buffer] = {}
         self.statements: list[Statement] = []
         self._where: list[Constraint] = []
+        self._together: dict[str, tuple[str, ...]] = {}
         self._declared: dict[str, _Declared] = {}
         self._loop_names: set[str] = set()
         self._frames = [_Frame(None)]
@@ -56,10 +57,12 @@ class Assembler:
 
     # names
 
-    def size(self, name: str, where: Iterable[Constraint] = ()) -> Aff:
+    def size(self, name: str, where: Iterable[Constraint] = (), together: Sequence[str] = ()) -> Aff:
+        """A size of the kernel; those declared `together` come in that order, whatever is used first."""
         if name not in self.sizes:
             self._claim(name, "size")
             self.sizes.append(name)
+            self._together[name] = tuple(together) or (name,)
         for c in where:
             if c not in self._where:
                 self._where.append(c)
@@ -258,7 +261,7 @@ class Assembler:
         known = set(self.sizes)
         return Program(
             name=self.name,
-            sizes=tuple(self.sizes),
+            sizes=tuple(dict.fromkeys(n for s in self.sizes for n in self._together[s] if n in known)),
             where=tuple(c for c in self._where if c.names <= known),
             scalars=tuple(self.scalars.items()),
             buffers=tuple(self.buffers.values()),

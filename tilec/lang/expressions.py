@@ -86,7 +86,7 @@ class Expressions:
         return int(found) if isinstance(found, numbers.Integral) else float(found)
 
     def _size(self, size: Size) -> Aff:
-        return self.asm.size(size.name, size.where)
+        return self.asm.size(size.name, size.where, size.together)
 
     # affine expressions
 

@@ -45,10 +45,11 @@ class Elementary:
 
 @dataclass(frozen=True)
 class Size:
-    """A symbolic extent, at least 1; `where` states more about the sizes declared together with it."""
+    """A symbolic extent, at least 1; `where` states more about the sizes declared `together` with it, in their order."""
 
     name: str
     where: tuple[Constraint, ...] = ()
+    together: tuple[str, ...] = ()
 
     @property
     def aff(self) -> Aff:
@@ -83,7 +84,12 @@ class Size:
 
 
 def affine_of(value: Size | AffLike) -> Aff:
-    return value.aff if isinstance(value, Size) else Aff.of(value)
+    """A size, a name, an integer or an affine expression as one; LanguageError for a value of the kernel."""
+    if isinstance(value, Size):
+        return value.aff
+    if not isinstance(value, Aff | int | str):
+        raise LanguageError(f"{type(value).__name__}: subscripts, bounds and extents are loop variables, sizes and integers.")
+    return Aff.of(value)
 
 
 def sizes(names: str, where: str | Iterable[str] = ()) -> Size | tuple[Size, ...]:
@@ -99,7 +105,7 @@ def sizes(names: str, where: str | Iterable[str] = ()) -> Size | tuple[Size, ...
     if not found or len(set(found)) != len(found):
         raise LanguageError(f"sizes({names!r}): expected one or more different names, as in sizes('M N K').")
     conditions = [c for text in ([where] if isinstance(where, str) else where) for c in parse_where(text, found)]
-    made = [Size(name, tuple(conditions)) for name in found]
+    made = [Size(name, tuple(conditions), tuple(found)) for name in found]
     return tuple(made) if len(made) > 1 else made[0]
 
 

@@ -76,6 +76,14 @@ class Value:
     def __ge__(self, other: ValueLike) -> Value:
         return compare(">=", self, other)
 
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return compare("==", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return compare("!=", self, other)  # type: ignore[arg-type]
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         raise LanguageError("a value is only known when the kernel runs; write select(c, a, b) to choose by it.")
 
