@@ -36,8 +36,8 @@ class Occupancy:
     """Per SM: resident blocks and warps, the share of the warp slots, each limit in blocks (None: no limit), the limiters.
 
     `limiters` names every cap of the lowest limit among threads, registers, shared and blocks, and barriers where they cap at
-    least as low (NVIDIA's convention); `binding` only those whose own limit equals `blocks`. `unknown` names limits left out because
-    their input wasn't given. `problems` says why no block fits. warps and fraction are None while threads are unknown.
+    least as low (NVIDIA's convention); `binding` only those whose own limit equals `blocks`. `unknown` names limits left out
+    because their input wasn't given. `problems` says why no block fits. warps and fraction are None while threads are unknown.
     """
 
     target: str
@@ -199,8 +199,8 @@ def _problems(name: str, limits: Limits, launch: _Launch, table: dict[str, int |
             out.append(f"needs {launch.registers:,} registers per thread; {name} allows {limits.registers_per_thread:,}")
         else:
             out.append(
-                f"needs {launch.threads:,} threads × {launch.registers:,} registers "
-                f"(in units of {limits.register_unit} per warp, warps in fours); {name} allows {limits.registers_per_block:,} per block"
+                f"needs {launch.threads:,} threads × {launch.registers:,} registers (in units of {limits.register_unit} per warp, "
+                f"warps in fours); {name} allows {limits.registers_per_block:,} per block"
             )
     if table.get("shared") == 0:
         out.append(f"needs {launch.shared:,} B of shared memory per block; {name} allows {limits.shared_per_block:,} B")

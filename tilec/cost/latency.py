@@ -1,0 +1,80 @@
+"""Latency hiding and waves: bytes that must be in flight to keep the memory busy, and the tail that a partial wave wastes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from tilec.errors import ResourceError
+from tilec.targets import Target, load
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Bytes. `needed`: bandwidth × latency (Little's law), for the chip and per SM; `had` per SM; cover = had ÷ needed."""
+
+    needed: float
+    needed_per_sm: float
+    had_per_sm: float
+
+    @property
+    def cover(self) -> float:
+        return self.had_per_sm / self.needed_per_sm
+
+
+def bytes_in_flight(
+    target: str | Target,
+    warps: int,
+    loads: int = 1,
+    bytes_per_lane: int = 4,
+    latency: float | None = None,
+    lanes: int = 32,
+) -> Flight:
+    """What `warps` resident warps per SM keep in flight with `loads` independent loads of `bytes_per_lane` each.
+
+    latency: seconds; None: the target's DRAM latency.
+    """
+    machine = load(target)
+    seconds = machine.dram_latency if latency is None else latency
+    if min(warps, loads, bytes_per_lane) < 0 or seconds <= 0:
+        raise ResourceError("bytes_in_flight: warps, loads and bytes must not be negative, and the latency must be positive")
+    needed = machine.bandwidth * seconds
+    return Flight(needed, needed / machine.cores, float(warps * loads * lanes * bytes_per_lane))
+
+
+def warps_needed(
+    target: str | Target, loads: int = 1, bytes_per_lane: int = 4, latency: float | None = None, lanes: int = 32
+) -> int:
+    """The fewest resident warps per SM that cover the latency."""
+    flight = bytes_in_flight(target, 1, loads, bytes_per_lane, latency, lanes)
+    if flight.had_per_sm == 0:
+        raise ResourceError("warps_needed: nothing is in flight with no loads or no bytes")
+    return ceil(flight.needed_per_sm / flight.had_per_sm)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """`waves`: rounds of resident blocks, the last one maybe partial; efficiency = blocks ÷ (waves × resident blocks)."""
+
+    blocks: int
+    resident: int  # on the whole chip
+    waves: int
+
+    @property
+    def efficiency(self) -> Fraction:
+        return Fraction(self.blocks, self.waves * self.resident)
+
+    @property
+    def last(self) -> int:
+        """Blocks in the last wave."""
+        return self.blocks - (self.waves - 1) * self.resident
+
+
+def waves(target: str | Target | int, blocks: int, blocks_per_sm: int = 1) -> Waves:
+    """How `blocks` blocks fill a chip (a target, or a number of SMs) with `blocks_per_sm` resident on each."""
+    sms = target if isinstance(target, int) else load(target).cores
+    if blocks < 1 or blocks_per_sm < 1 or sms < 1:
+        raise ResourceError(f"waves: needs at least one block, resident block and SM, got {blocks}, {blocks_per_sm}, {sms}")
+    resident = sms * blocks_per_sm
+    return Waves(blocks, resident, -(-blocks // resident))
