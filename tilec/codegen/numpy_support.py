@@ -80,7 +80,7 @@ def stored(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def undefined(shape: tuple[int, ...], dtype: str) -> Value:
-    """Fresh storage: NaN in floats, 0xA5 in every byte of an integer (as in the interpreter), so that a read before a write shows."""
+    """Fresh storage: NaN in floats, 0xA5 in every byte of an integer, as in the interpreter: a read before a write shows."""
     d = DTYPES[dtype]
     poison = np.nan if d.kind == "float" else np.frombuffer(b"\xa5" * d.bytes, d.raw)[0]
     return np.full(shape, poison, ARITHMETIC_NUMPY[d.arithmetic])[()]

@@ -14,7 +14,7 @@ Explicit loops of a Tile stand around it as For. The kinds of a Tile:
     reduce               any other update with reduced axes
     map                  elementwise over all axes (also an update); written to global memory it is a store
     merge                dst = dst op src over all axes
-    element              no axes
+    element              no axes at all
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TypeAlias, Union
 
 from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.dtypes import DTYPES
+from tilec.ir.dtypes import DTYPES, promote
 from tilec.ir.expr import Binary, Index, Load, walk
 from tilec.ir.printer import owned
 from tilec.ir.program import (
@@ -73,7 +73,7 @@ class Allocation:
 @dataclass(frozen=True)
 class Tile:
     kind: str
-    axes: tuple[Loop, ...]  # of the target, outermost first
+    axes: tuple[Loop, ...]  # those that only tell threads apart, then in the order of the target's dimensions
     reduced: tuple[Loop, ...]  # the rest, in running order
     action: Leaf | Copy | Identity | Merge
 
@@ -196,7 +196,7 @@ def _tile(s: Split, cells: Cells) -> Instruction:
     if isinstance(action, Leaf) and _uses_index(program, action, {loop.var for loop in axes}):
         axes, explicit = (), s.nest.loops
     reduced: list[Loop] = []
-    if isinstance(action, Leaf) and axes and tree.updates(action, program):
+    if isinstance(action, Leaf) and _accumulates(program, action):
         written = cells.index(action.target, around)
         reads = [cells.index(a, around) for a in reads_of(program, action)]
         stuck = frozenset().union(*(c.names for c in s.nest.conditions))
@@ -210,9 +210,18 @@ def _tile(s: Split, cells: Cells) -> Instruction:
                 break
             reduced.insert(0, loop)
         explicit = explicit[: len(explicit) - len(reduced)]
+    index = target_of(action).index
+    axes = tuple(sorted(axes, key=lambda loop: next((d for d, e in enumerate(index) if loop.var in e.names), -1)))
     kind = _kind(program, action, axes, tuple(reduced))
     op: Instruction = Tile(kind, _headers(axes), _headers(tuple(reduced)), action)
     return _around(op, explicit, s.nest.conditions)
+
+
+def _accumulates(program: Program, leaf: Leaf) -> bool:
+    """An update in the target's own type, without rounding between the terms, whose terms don't depend on the target."""
+    s, target = program.statement[leaf.statement], program.buffer[leaf.target.buffer]
+    exact = promote(DTYPES[target.dtype].arithmetic, s.value.dtype) == target.dtype
+    return s.op != "=" and exact and all(a.buffer != target.name for a in reads_of(program, leaf))
 
 
 def _headers(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
@@ -247,7 +256,7 @@ def _uses_index(program: Program, leaf: Leaf, axes: set[str]) -> bool:
 
 
 def _kind(program: Program, action: Leaf | Copy | Identity | Merge, axes: tuple[Loop, ...], reduced: tuple[Loop, ...]) -> str:
-    if not axes:
+    if not axes and not reduced:
         return "element"
     target = program.buffer[target_of(action).buffer]
     match action:
