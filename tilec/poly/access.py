@@ -42,6 +42,10 @@ from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, tuple_t
 ZERO = Aff(0)
 
 
+class Unresolved(Exception):
+    """A question that the proof cannot answer exactly; str() is the reason."""
+
+
 @dataclass(frozen=True)
 class FlatRead:
     """One load of a leaf, inlined ones included: the n-th read of `statement` at `instance`, from `source`."""
@@ -77,6 +81,10 @@ def thread_indices(site: Site) -> tuple[Aff, Aff, Aff]:
     out = {kind: ZERO for kind in THREAD_KINDS}
     for loop in site.loops:
         if loop.kind in out:
+            if len(loop.lower) != 1:
+                raise Unresolved(
+                    f"the {loop.kind} loop {loop.var} starts at a max of several bounds, so its thread index is not affine"
+                )
             out[loop.kind] = Aff.of(loop.var) - loop.lower[0]
     return out["thread.x"], out["thread.y"], out["thread.z"]
 
@@ -91,8 +99,8 @@ def owner_depth(buffer: Buffer, site: Site) -> int:
 def cell(program: Program, site: Site, address: Address, *, folded: bool) -> tuple[str, list[Aff]]:
     """The storage location of an access.
 
-    folded: the physical cell, with the coordinates of unordered loops at or above the owner. Not folded: every owner iteration has
-    cells of its own, which is how contents that are undefined at its start look to the values.
+    folded: the physical cell, with the coordinates of unordered loops at or above the owner. Not folded: every owner
+    iteration has cells of its own, which is how contents that are undefined at its start look to the values.
     """
     buffer = program.buffer[address.buffer]
     index: list[Aff] = []
@@ -123,7 +131,7 @@ class Relations:
         self.depth = max((len(s.position) for s in self.sites), default=1)
         self.end = len(program.body) + 1
 
-    # -- pieces -------------------------------------------------------------------------------------------------------------
+    # -- pieces ----------------------------------------
 
     def variables(self, n: int) -> list[str]:
         return [loop.var for loop in self.sites[n].loops]
@@ -226,7 +234,7 @@ class Relations:
         """{ E_Y[index] -> cell } for every written argument."""
         return self.union(self.whole("E", name) for name in written_params(self.program))
 
-    # -- to the vocabulary of the original program ------------------------------------------------------------------------------
+    # -- to the vocabulary of the original program ----------------------------------------
 
     def leaves(self) -> Iterator[tuple[int, Leaf]]:
         for n, site in enumerate(self.sites):

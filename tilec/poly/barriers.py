@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, Barrier, Guard, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, put, transform
-from tilec.poly.access import Relations
+from tilec.poly.access import Relations, Unresolved
 from tilec.poly.concurrency import HappensBefore, Race, common
 from tilec.poly.isl import OutOfBudget, Solver
 
@@ -35,7 +35,7 @@ def _strip(node: Node) -> Body:
 
 
 def _has_threads(body: Body) -> bool:
-    return any(isinstance(n, Loop) and n.kind in THREAD_KINDS or _has_threads(getattr(n, "body", ())) for n in body)
+    return any((isinstance(n, Loop) and n.kind in THREAD_KINDS) or _has_threads(getattr(n, "body", ())) for n in body)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _inserted(program: Program, budget: int | None) -> Program:
             with solver.guard():
                 hb = HappensBefore(Relations(solver, program))
                 places = {p for race in hb.thread_races() if (p := _place(hb, race)) is not None}
-        except OutOfBudget:
+        except (OutOfBudget, Unresolved):
             return program
         if not places:
             return program

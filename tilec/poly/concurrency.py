@@ -69,10 +69,10 @@ class HappensBefore:
         self.r, self.solver = r, r.solver
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
 
-    # -- what conflicts ------------------------------------------------------------------------------------------------------
+    # -- what conflicts ----------------------------------------
 
     def conflicts(self) -> Iterator[tuple[Tagged, Tagged]]:
-        """Pairs of accesses to one buffer, one of them a write; register cells are never shared between threads but may be by copies."""
+        """Pairs of accesses to one buffer, one of them a write."""
         tagged = self.r.tagged
         for i, a in enumerate(tagged):
             for b in tagged[i:]:
@@ -98,7 +98,7 @@ class HappensBefore:
         text = f"{{ {a.tag}[{', '.join(left)}] -> {b.tag}[{', '.join(right)}] : {' and '.join(terms) or 'true'} }}"
         return Map.read_from_str(self.solver.ctx, text)
 
-    # -- the order --------------------------------------------------------------------------------------------------------------
+    # -- the order ----------------------------------------
 
     def clock(self, a: Tagged) -> Map:
         return self.r.map(a.site, a.tag, "", self.r.brief_time(a.site, 1 if a.role == "write" else 0))
@@ -162,7 +162,7 @@ class HappensBefore:
         second = self.before(bars, b).intersect(self.in_region(bars, b, depth))
         return first.apply_range(second)
 
-    # -- asynchronous copies ----------------------------------------------------------------------------------------------------
+    # -- asynchronous copies ----------------------------------------
 
     def actions(self, kind: type) -> list[int]:
         return [n for n, s in enumerate(self.r.sites) if isinstance(s.action, kind)]
@@ -226,7 +226,7 @@ class HappensBefore:
         depth = self.region(self.r.sites[a.site])
         return waited.apply_range(self.after_barrier(self.waits, clock, depth))
 
-    # -- races --------------------------------------------------------------------------------------------------------------------
+    # -- races ----------------------------------------
 
     def races(self) -> Iterator[Race]:
         """Every kind of unordered conflict, as non-empty relations; the first found first."""
@@ -275,7 +275,9 @@ class HappensBefore:
             ordered = self.before(self.clock(first).to_union_map(), self.clock(second).to_union_map())
             open_pairs = pairs.to_union_map().intersect(ordered).subtract(self.barrier_between(first, second))
             if not open_pairs.is_empty():
-                yield Race(first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", threads=True)
+                yield Race(
+                    first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", threads=True
+                )
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):
@@ -298,7 +300,7 @@ class HappensBefore:
                 if not left.is_empty():
                     why = "the asynchronous copy may still be in flight: no wait covers it before"
                     if not is_mine:
-                        why = "the asynchronous copy is not known complete to another thread: it needs a wait and then a barrier before"
+                        why = "the asynchronous copy is not complete for another thread: that takes a wait, then a barrier"
                     yield Race(first, second, left.as_map(), why, threads=not is_mine, unfinished=True)
             if a is b:
                 break

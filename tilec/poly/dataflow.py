@@ -11,12 +11,8 @@ from functools import lru_cache
 
 from tilec.ir.program import Copy, Identity, Leaf, Merge, Program
 from tilec.ir.tree import updates
-from tilec.poly.access import Relations, Tagged
+from tilec.poly.access import Relations, Tagged, Unresolved
 from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, pieces_of_map, pieces_of_set
-
-
-class Unresolved(Exception):
-    """A dataflow question that this analysis cannot answer exactly; str() is the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +32,15 @@ def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flo
 
 def value_flow(r: Relations) -> Flow:
     """{ access -> the write it receives its value from }, for every read, old value and final value."""
-    reads = r.cells(a for a in r.tagged if a.role != "write").union(r.final)
-    writes = r.cells(a for a in r.tagged if a.role == "write").union(r.initial)
-    return flow(reads, writes, r.solver.empty(), r.clock)
+    written = {a.address.buffer for a in r.tagged if a.role == "write"}
+    reads = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer in written).union(r.final)
+    starts = (r.whole("I", b.name) for b in r.program.buffers if b.role == "param" and b.name in written)
+    writes = r.cells(a for a in r.tagged if a.role == "write").union(r.union(starts))
+    found = flow(reads, writes, r.solver.empty(), r.clock)
+    # nothing comes between an argument that is never written and its readers
+    constant = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer not in written)
+    direct = constant.apply_range(r.initial.reverse())
+    return Flow(found.sources.union(direct), found.undefined.union(constant.domain().subtract(direct.domain())))
 
 
 def only(r: Relations, kinds: type | tuple[type, ...]) -> list[int]:
@@ -84,7 +86,7 @@ def resolve_copies(r: Relations, found: Flow) -> UnionMap:
     return result.union(long.subtract_range(copied))
 
 
-# -- the original, once -------------------------------------------------------------------------------------------------------------
+# -- the original, once ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def reference(original: Program, budget: int | None = None) -> Reference:
     return Reference(wanted.coalesce().to_str())
 
 
-# -- reductions -----------------------------------------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------
 
 
 def is_free(program: Program, buffer: str) -> bool:

@@ -10,15 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import islpy as isl
+from islpy import BasicSet, Map, Set, UnionMap, UnionSet
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Constraint, Div
-
-Set = isl.Set
-Map = isl.Map
-UnionSet = isl.UnionSet
-UnionMap = isl.UnionMap
-BasicSet = isl.BasicSet
 
 DEFAULT_BUDGET = 100_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
 
@@ -122,7 +117,7 @@ def from_aff(aff: isl.Aff, names: Sequence[str]) -> tuple[Aff, int]:
     for n in range(space.dim(isl.dim_type.param)):
         c = _scaled(aff.get_coefficient_val(isl.dim_type.param, n), den)
         if c:
-            total = total + Aff.of(unmangle(space.get_dim_name(isl.dim_type.param, n))) * c
+            total = total + Aff.of(unmangle(space.get_dim_name(isl.dim_type.param, n) or "")) * c
     for n, name in enumerate(names):
         c = _scaled(aff.get_coefficient_val(isl.dim_type.in_, n), den)
         if c:

@@ -1,8 +1,8 @@
 """The fast path: programs that only reorder the original's instances. It may accept; it never refuses.
 
-A program of plain leaves in ordered loops, which runs every instance once and gives every element of the original a cell of its own
-for as long as the element lives, is equal to the original when every pair of accesses to one element, one of them a write,
-keeps its order (Allen and Kennedy's dependence theorem). The pairs are computed once per original.
+A program of plain leaves in ordered loops, which runs every instance once and gives every element of the original a cell
+of its own for as long as the element lives, is equal to the original when every pair of accesses to one element, one of them
+a write, keeps its order (Allen and Kennedy's dependence theorem). The pairs are computed once per original.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def _logical(r: Relations, a: Tagged):
 
 def _in_order(r: Relations, pairs: str) -> bool:
     before = UnionMap.read_from_str(r.solver.ctx, pairs).intersect_params(r.solver.context)
-    at = r.union(
-        r.map(n, f"L{n}w", leaf.statement, leaf.instance) for n, leaf in r.leaves()
-    )  # { execution -> instance }
+    at = r.union(r.map(n, f"L{n}w", leaf.statement, leaf.instance) for n, leaf in r.leaves())  # { execution -> instance }
     when = r.union(r.map(n, f"L{n}w", "", r.brief_time(n, 0)) for n, _ in r.leaves())
     new = at.reverse().apply_range(when)  # { instance -> time }
     pulled = before.apply_domain(new).apply_range(new)  # { time -> time } of each pair

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilec.poly.isl import Set, Solver, UnionMap, UnionSet, isl, pieces_of_set
 
+U = TypeVar("U", UnionMap, UnionSet)
 _PARAM, _SET = isl.dim_type.param, isl.dim_type.set
 
 
@@ -45,7 +47,7 @@ def smallest_sizes(solver: Solver, params: Set) -> dict[str, int]:
     return {name: point.get_coordinate_val(_SET, n + 1).to_python() for n, name in enumerate(solver.sizes)}
 
 
-def fix(solver: Solver, u: UnionMap | UnionSet, sizes: dict[str, int]) -> UnionMap | UnionSet:
+def fix(solver: Solver, u: U, sizes: dict[str, int]) -> U:
     """Restrict to the given sizes."""
     conditions = " and ".join(f"{name}_ = {value}" for name, value in sizes.items()) or "true"
     params = Set.read_from_str(solver.ctx, solver.header + "{ : " + conditions + " }")
@@ -96,4 +98,16 @@ def describe(params: Set, sizes: tuple[str, ...]) -> str:
     return body.replace(" mod ", " % ").replace(" = ", " == ") or "all sizes"
 
 
-__all__ = ["Point", "as_set", "coordinates", "describe", "fix", "image", "named", "points", "smallest_sizes", "time_of", "union_params"]
+__all__ = [
+    "Point",
+    "as_set",
+    "coordinates",
+    "describe",
+    "fix",
+    "image",
+    "named",
+    "points",
+    "smallest_sizes",
+    "time_of",
+    "union_params",
+]

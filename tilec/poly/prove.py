@@ -1,9 +1,9 @@
 """The proof: does a rewritten program give every read, and every result, the value that the original gives?
 
 Values    every load of every executed instance receives the instance that the original's load receives; every final
-          element has the original's last writer; nothing is missing, doubled or made up                       (`_Values`)
-Order     every pair of conflicting accesses is ordered on the machine, not only in the tree                   (concurrency.py)
-Sums      where a reduction may be reordered, each contribution arrives exactly once                            (dataflow.contributions)
+          element has the original's last writer; nothing is missing, doubled or made up  (`_Proof`)
+Order     every pair of conflicting accesses is ordered on the machine, not only in the tree  (concurrency.py)
+Sums      where a reduction may be reordered, each contribution arrives exactly once  (dataflow.contributions)
 
 Running out of the isl budget is *unknown*, never a guess.
 """
@@ -24,8 +24,8 @@ from tilec.poly.dataflow import (
     resolve_copies,
     value_flow,
 )
-from tilec.poly.order import order_kept
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap
+from tilec.poly.order import order_kept
 from tilec.poly.points import describe, smallest_sizes
 from tilec.poly.verdict import Verdict
 from tilec.poly.witness import (
@@ -88,7 +88,7 @@ class _Proof:
             tuple(self.notes),
         )
 
-    # -- which instances run ---------------------------------------------------------------------------------------------------
+    # -- which instances run ----------------------------------------
 
     def instances(self) -> None:
         """Nothing outside the original's domain, nothing of a result missing, nothing twice unless recomputation allows it."""
@@ -107,7 +107,7 @@ class _Proof:
             if s.name not in self.program.recomputed and not done.is_injective():
                 raise twice_witness(self.r, s, done)
 
-    # -- what each read receives -----------------------------------------------------------------------------------------------
+    # -- what each read receives ----------------------------------------
 
     def values(self) -> None:
         r = self.r
@@ -131,7 +131,7 @@ class _Proof:
     def reorderable(self) -> list[str]:
         return [b.name for b in self.original.buffers if is_free(self.program, b.name)]
 
-    def readers_of(self, root: str):  # noqa: ANN201 - an isl.UnionSet
+    def readers_of(self, root: str):
         """Every read access (loads, old values, final values) whose value belongs to the reduction `root`."""
         tags: list[str] = []
         for n, leaf in self.r.leaves():
@@ -182,7 +182,7 @@ class _Proof:
             shape = f"identity, each contribution once into {', '.join(partials)}, partial sums merged in the order of the loops"
         return f"{root}: {shape}; two runs give the same bits, other loop factors may not"
 
-    # -- what the machine orders ------------------------------------------------------------------------------------------------
+    # -- what the machine orders ----------------------------------------
 
     def order(self) -> None:
         if not is_concurrent(self.program):

@@ -162,7 +162,8 @@ def _classify(
         text = f"{needed_text} writes {where} and {reader_text} reads it; after the change the reader runs first"
         return "flow", needed_text, reader_text, text
     if _element_of(original, received, sizes) == where:
-        text = f"{received_text} then {needed_text} write {where}, which {reader_text} reads; after the change {received_text} is last"
+        text = f"{received_text} then {needed_text} write {where}, which {reader_text} reads; "
+        text += f"after the change {received_text} is last"
         return "output", received_text, needed_text, text
     text = f"{reader_text} reads {where}, needs the value of {needed_text} and receives that of {received_text}"
     return "wrong source", needed_text, reader_text, text
@@ -228,7 +229,7 @@ def _action_text(r: Relations, p: Point) -> str:
             return "an action"
 
 
-# -- races ----------------------------------------------------------------------------------------------------------------------------
+# -- races ---------------------------------------------------------------
 
 
 def race_witness(r: Relations, race: Race) -> Refuted:
@@ -261,7 +262,7 @@ def _who(r: Relations, n: int, at: tuple[int, ...], sizes: dict[str, int]) -> st
 
     match r.sites[n].action:
         case Leaf(statement=name, instance=instance):
-            return f"{name}[{numbers(instance)}]" if instance else name if instance else name
+            return f"{name}[{numbers(instance)}]" if instance else name
         case Copy(dst=dst, cell=c):
             return f"the copy of [{numbers(c)}] into {dst.buffer}"
         case Identity(dst=dst):
@@ -276,7 +277,7 @@ def _place(r: Relations, n: int, at: tuple[int, ...]) -> str:
     return ", ".join(f"{v}={x}" for v, x in zip(r.variables(n), at, strict=True)) or "the top level"
 
 
-# -- instances ------------------------------------------------------------------------------------------------------------------------
+# -- instances ---------------------------------------------------------------
 
 
 def instance_witness(r: Relations, statement: Statement, instances: UnionSet, why: str) -> Refuted:
@@ -306,4 +307,13 @@ def twice_witness(r: Relations, statement: Statement, done: UnionMap) -> Refuted
     return Refuted(params, Witness(name, name, where, "wrong source", sizes, text))
 
 
-__all__ = ["Inline", "Refuted", "flat_reads", "instance_witness", "race_witness", "twice_witness", "undefined_witness", "value_witness"]
+__all__ = [
+    "Inline",
+    "Refuted",
+    "flat_reads",
+    "instance_witness",
+    "race_witness",
+    "twice_witness",
+    "undefined_witness",
+    "value_witness",
+]
