@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.api import primitives
+from tilec.api import Primitive, primitives
 from tilec.cli import main
+from tilec.schedule.core import argument_text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -122,13 +123,22 @@ def console(block: Block) -> Iterator[Outcome]:
         yield Outcome(block.first + start + 1, block.first + start + 1, block.first + end, shown, actual)
 
 
+def call(p: Primitive) -> str:
+    """`split(loop, factor, into=None, tail="min")`."""
+    parts: list[str] = []
+    for v in p.signature.parameters.values():
+        star = "*" if v.kind is v.VAR_POSITIONAL else ""
+        if v.kind is v.KEYWORD_ONLY and "*" not in "".join(parts):
+            parts.append("*")
+        parts.append(star + v.name + ("" if v.default is v.empty else f"={argument_text(v.default)}"))
+    return f"{p.name}({', '.join(parts)})"
+
+
 def primitives_page() -> str:
     """docs/primitives.md, from the docstrings of the registry."""
     families: dict[str, list[str]] = {}
-    for p in primitives().values():
-        signature = re.sub(r" -> .*", "", str(p.signature)).replace("'", '"')
-        signature = re.sub(r': "?[^,=)]+?"?(?= =|,|\)$)', "", signature).replace(" = ", "=")
-        families.setdefault(p.family, []).append(f"### {p.name}{signature}\n\n```text\n{p.doc.strip()}\n```\n")
+    for p in sorted(primitives().values(), key=lambda p: (p.family, p.name)):
+        families.setdefault(p.family, []).append(f"### {call(p)}\n\n```text\n{p.doc.strip()}\n```\n")
     head = (
         "# Primitives\n\nGenerated from the docstrings (`make docs`). Every primitive is a method of a schedule; it returns a "
         "new schedule, proved, or raises and changes nothing.\n"

@@ -50,7 +50,8 @@ def command_list(o: argparse.Namespace, progress: Progress) -> Answer:
     kernels = [{"name": k.name, "signature": k.signature, "summary": k.summary} for k in library]
     targets = [{"name": t.name, "title": t.title, "kind": t.kind} for t in map(api.target, target_names())]
     primitives = [
-        {"name": p.name, "family": p.family, "summary": p.doc.splitlines()[0] if p.doc else ""} for p in api.primitives().values()
+        {"name": p.name, "family": p.family, "summary": p.doc.splitlines()[0] if p.doc else ""}
+        for p in sorted(api.primitives().values(), key=lambda p: (p.family, p.name))
     ]
     data = {"kernels": kernels, "targets": targets, "primitives": primitives}
     wanted = [o.what] if o.what else list(data)
