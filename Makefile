@@ -36,7 +36,7 @@ demo: $(BASE)
 lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(DEV)
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""The main job: tilec picks the schedule of GEMM+SiLU and of a quantize chain on two GPUs, proves it, prints, prices and runs it."""
+"""The main job: tilec picks the schedule of GEMM+SiLU and of a quantize chain on two GPUs, proves, prints, prices and runs it."""
 
 import numpy as np
 

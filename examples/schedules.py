@@ -1,4 +1,4 @@
-"""Kernels and schedules for the command line: `tilec check examples/schedules.py:heat --schedule examples/schedules.py:skewed`."""
+"""Kernels and schedules for the command line: `tilec check examples/schedules.py:heat --schedule examples/schedules.py:skewed`"""
 
 import tilec
 from tilec import f32, sizes
