@@ -195,12 +195,8 @@ def _span(d: int, pieces: tuple[Piece, ...], outer: tuple[str, ...], sizes: tupl
     indices = {p.index[d] for p in pieces}
     if len(indices) == 1 and next(iter(indices)).names <= fixed:
         return Span(next(iter(indices)), Aff(1))
-    x = "x"
     lines = tuple(dict.fromkeys(Piece((p.index[d],), p.conditions) for p in pieces))
-    facts = [c for c in _hull((x,), lines, outer, sizes, where) if bounds_directly(c, x)]
-    sides = [as_bound(c, x) for c in facts]
-    lowers = sorted({low for low, _ in sides if low is not None}, key=_plain)
-    uppers = sorted({up for _, up in sides if up is not None}, key=_plain)
+    lowers, uppers = _sides(lines, outer, sizes, where)
     found: list[tuple[int, tuple[int, str], Aff]] = []
     for base in lowers:
         tops = [maximum(line.index[0] - base, line.conditions, sizes, where) for line in lines]
@@ -210,11 +206,24 @@ def _span(d: int, pieces: tuple[Piece, ...], outer: tuple[str, ...], sizes: tupl
     if found:
         extent, _, base = min(found)
         return Span(base, Aff(extent))
-    for base in lowers:
-        for top in uppers:
-            if (top - base).names <= frozenset(sizes) and base.names <= fixed:
-                return Span(base, top - base)
+    # what moves with the outer loops is held by the range over all of them
+    for low, up in ((lowers, uppers), _sides(lines, (), sizes, where)):
+        for base in low:
+            for top in up:
+                if (top - base).names <= frozenset(sizes) and base.names <= fixed:
+                    return Span(base, top - base)
     raise NoBox(d, sorted(frozenset().union(*(u.names for u in (*uppers, *lowers))) & frozenset(sizes)))
+
+
+def _sides(
+    lines: tuple[Piece, ...], outer: tuple[str, ...], sizes: tuple[str, ...], where: Conditions
+) -> tuple[list[Aff], list[Aff]]:
+    """Lower and (exclusive) upper bounds of one index, the plainest first."""
+    x = "x"
+    sides = [as_bound(c, x) for c in _hull((x,), lines, outer, sizes, where) if bounds_directly(c, x)]
+    lowers = {low for low, _ in sides if low is not None}
+    uppers = {up for _, up in sides if up is not None}
+    return sorted(lowers, key=_plain), sorted(uppers, key=_plain)
 
 
 def _plain(e: Aff) -> tuple[int, str]:

@@ -35,9 +35,9 @@ def compute_at(program: Program, buffer: str, loop: str) -> Program:
     b = find_buffer(program, buffer)
     position = find_loop(program, loop)
     found = uses(program, b.name)
-    problem = _compute_at_problem(program, b.name, found, position)
+    problem = _compute_at_problem(program, b.name, found, position, loop)
     if problem:
-        legal = _legal(program, lambda p: _compute_at_problem(program, b.name, found, p) is None)
+        legal = _legal(program, lambda p: _compute_at_problem(program, b.name, found, p, "") is None)
         raise ScheduleError(f"{problem}\n  legal loops: {legal}")
     child = _moving(found, position)
     readers = [u for u in found if u.reads and not inside(u.position, child)]
@@ -53,8 +53,7 @@ def _moving(found: Sequence[Use], position: Position) -> Position:
     return common([p[: len(ancestor) + 1] for p in writers])
 
 
-def _compute_at_problem(program: Program, name: str, found: Sequence[Use], position: Position) -> str | None:
-    target = display(program, position)
+def _compute_at_problem(program: Program, name: str, found: Sequence[Use], position: Position, target: str) -> str | None:
     writers = [u.position for u in found if u.write]
     if not writers:
         return f"nothing computes '{name}'"
@@ -111,9 +110,9 @@ def reverse_compute_at(program: Program, buffer: str, loop: str) -> Program:
     b = find_buffer(program, buffer)
     position = find_loop(program, loop)
     everything = all_uses(program)
-    problem = _reverse_problem(program, b.name, everything, position)
+    problem = _reverse_problem(b.name, everything, position, loop)
     if problem:
-        legal = _legal(program, lambda p: _reverse_problem(program, b.name, everything, p) is None)
+        legal = _legal(program, lambda p: _reverse_problem(b.name, everything, p, "") is None)
         raise ScheduleError(f"{problem}\n  legal loops: {legal}")
     child = _moving(everything[b.name], position)
     groups: list[Group] = []
@@ -125,8 +124,7 @@ def reverse_compute_at(program: Program, buffer: str, loop: str) -> Program:
     return _move(program, child, (*position, last), groups, after=True)
 
 
-def _reverse_problem(program: Program, name: str, everything: dict[str, list[Use]], position: Position) -> str | None:
-    target = display(program, position)
+def _reverse_problem(name: str, everything: dict[str, list[Use]], position: Position, target: str) -> str | None:
     writers = [u.position for u in everything.get(name, []) if u.write]
     if not writers:
         return f"nothing computes '{name}'"

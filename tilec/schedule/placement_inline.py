@@ -30,7 +30,7 @@ def compute_inline(program: Program, buffer: str) -> Program:
     """
     b = find_buffer(program, buffer)
     if b.role != "temp":
-        what = "an output or input of the kernel" if b.role == "param" else f"a {b.role}"
+        what = "a parameter" if b.role == "param" else f"a {b.role}"
         raise ScheduleError(f"'{buffer}' is {what}: only a temporary of the kernel can be inlined")
     everything = all_uses(program)
     found = everything.get(buffer, [])
@@ -78,8 +78,9 @@ def inverse(statement: Statement, logical: tuple[Aff, ...]) -> tuple[Aff, ...]:
                     known[v] = (value - rest.subs(known)) * c
     missing = [v for v in statement.loops if v not in known]
     if missing:
+        at = f"[{', '.join(map(str, statement.target.index))}]" if statement.target.index else ""
         raise ScheduleError(
-            f"{statement.name} writes {statement.target.buffer}[{', '.join(map(str, statement.target.index))}]: "
+            f"{statement.name} writes {statement.target.buffer}{at}: "
             f"the cell does not tell '{missing[0]}', so no single instance can be inlined"
         )
     return tuple(known[v] for v in statement.loops)
