@@ -83,14 +83,19 @@ class Run:
 
 
 def permitted(program: ir.Program) -> frozenset[str]:
-    """The updating statements whose order is free: named float sums, max and min, wrapping i32 sums and products."""
+    """The updating statements whose order is free: named float sums, max and min, wrapping i32 sums and products.
 
-    def free(s: ir.Statement) -> bool:
-        i32 = program.source.buffer[s.target.buffer].dtype == "i32"
-        named = s.op == "+=" and s.target.buffer in program.reassociate
-        return named or s.op in ("max=", "min=") or (i32 and s.op in ("+=", "*="))
-
-    return frozenset(s.name for s in program.statements if free(s))
+    An element updated by two different operations keeps its order: max(a + b, c) is not a + max(b, c).
+    """
+    free: set[str] = set()
+    for buffer in {s.target.buffer for s in program.statements}:
+        updates = [s for s in program.statements if s.target.buffer == buffer and s.op != "="]
+        ops = {s.op for s in updates}
+        i32 = program.source.buffer[buffer].dtype == "i32"
+        named = ops == {"+="} and buffer in program.reassociate
+        if len(ops) == 1 and (named or i32 or ops <= {"max=", "min="}):
+            free |= {s.name for s in updates}
+    return frozenset(free)
 
 
 def plain(op: str) -> str:

@@ -135,7 +135,10 @@ class Kernel:
         index = [self.index(ranges) for _ in range(b.dims)]
         if b.dims == 2 and len(ranges) >= 2 and self.rng.random() < 0.6:  # the common case: distinct variables
             a, c = self.rng.sample(range(len(ranges)), 2)
-            index = [Aff.of(ranges[a].var) + self.rng.choice((0, 0, 0, 1, -1)), Aff.of(ranges[c].var) + self.rng.choice((0, 0, 1))]
+            index = [
+                Aff.of(ranges[a].var) + self.rng.choice((0, 0, 0, 1, -1)),
+                Aff.of(ranges[c].var) + self.rng.choice((0, 0, 1)),
+            ]
         for d, e in enumerate(index):
             low, high = hull(e, ranges)
             if low.terms:  # starts at an expression of the sizes: not shiftable to 0 by a constant
@@ -148,7 +151,9 @@ class Kernel:
         names = tuple(ranges)
         return [b for b in self.buffers if b.around == names[: len(b.around)]]
 
-    def statement(self, ranges: tuple[Range, ...], guards: tuple[Constraint, ...], target: Declared | None = None, op: str = "") -> None:
+    def statement(
+        self, ranges: tuple[Range, ...], guards: tuple[Constraint, ...], target: Declared | None = None, op: str = ""
+    ) -> None:
         rng, kind = self.rng, ARITHMETIC[self.dtype]
         visible = self.visible(ranges)
         target = target or rng.choice(visible)
@@ -187,7 +192,9 @@ class Kernel:
                     out.append(self.take(ranges, guards))
         return out
 
-    def take(self, ranges: tuple[Range, ...], guards: tuple[Constraint, ...], target: Declared | None = None, op: str = "") -> Draft:
+    def take(
+        self, ranges: tuple[Range, ...], guards: tuple[Constraint, ...], target: Declared | None = None, op: str = ""
+    ) -> Draft:
         self.statement(ranges, guards, target, op)
         return self.drafts[-1]
 
