@@ -287,7 +287,8 @@ def _tanh(line: _Line, x: _Value) -> _Value:
     s = x * x
     small = x * s * _polynomial(s, _TANH) + x
     large = _Value(line, 1.0) - _Value(line, 2.0) / (_exp(line, a * 2.0) + 1.0)
-    return line("select", a < 0.625, small, line("select", x < 0.0, -large, large))
+    value = line("select", a < 0.625, small, line("select", x < 0.0, -large, large))
+    return line("select", line("eq", x, 0.0), x, value)  # keeps -0
 
 
 _ERF = (0.12837915122509003, -0.37612465023994446, 0.11281507462263107, -0.0267554372549057, 0.004976832773536444)
@@ -327,7 +328,7 @@ _COS = (0.04166664555668831, -0.0013887243112549186, 2.4423887225566432e-05)
 
 def _sine(line: _Line, x: _Value, quarter: int) -> _Value:
     """sin(x + quarter·π/2) for |x| <= 2^17, NaN beyond: no digits rather than wrong ones."""
-    inside = line("lt", line("abs", x), 131072.5)
+    inside = line("lt", line("abs", x), 131072.015625)  # the f32 after 2^17
     y = line("select", inside, x, 0.0)
     k = _nearest(y * 0.6366197723675814)
     r = y

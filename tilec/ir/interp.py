@@ -3,9 +3,9 @@
 It is the reference of every backend. Each action follows DESIGN's numerics exactly; loops that `lanes` shows independent run all
 iterations of an action at once in NumPy, which changes no bit of any result. `vectorize=False` runs one iteration at a time.
 
-Lanes. Inside such loops every loop variable is an integer array; each loop adds one leading axis, so outer loops' arrays broadcast.
-Addresses that are affine in the axes become strided views, others integer index arrays. Bounds and guards that differ between lanes
-drop those that do not run, after which the remaining ones form a single axis. A buffer has one copy per lane of its owner.
+Lanes. Inside such loops every loop variable is an integer array; each loop adds one leading axis, so outer arrays broadcast.
+Addresses that are affine in the axes become strided views, others integer index arrays. Bounds and guards that differ between
+lanes drop those that do not run, after which the remaining ones form a single axis. A buffer has one copy per lane of its owner.
 
 Every iteration of a buffer's owner starts with fresh contents: NaN (integers: 0xA5 in every byte) under `poison`, else zero.
 """
@@ -108,6 +108,8 @@ class _Plan:
     ):
         self.program, self.sizes, self.scalars = program, sizes, scalars
         self.vectorize, self.poison, self.memory = vectorize, poison, memory
+        outputs = written(program)
+        self.inputs = frozenset(b.name for b in program.buffers if b.role == "param" and b.name not in outputs)
         self.touches: list[Touch] = []  # of the actions planned so far, in order
         self.threads: dict[str, list[Interval]] = {}  # of each register buffer: the ranges of its thread coordinates
 
@@ -117,7 +119,7 @@ class _Plan:
         return [b.name for b in self.program.buffers if b.owner == var and b.role != "param"]
 
     def cells(self, name: str) -> int:
-        own = prod(e.eval(self.sizes) for e in self.program.buffer[name].shape)
+        own = prod(max(e.eval(self.sizes), 0) for e in self.program.buffer[name].shape)
         return own * prod(high - low + 1 for low, high in self.threads.get(name, ()))
 
     def allocate(self, names: list[str], state: State) -> None:
@@ -125,7 +127,7 @@ class _Plan:
             b = self.program.buffer[name]
             d = DTYPES[b.dtype]
             threads = [high + 1 for _, high in self.threads.get(name, ())]
-            shape = (*state.extents, *threads, *(e.eval(self.sizes) for e in b.shape))
+            shape = (*state.extents, *threads, *(max(e.eval(self.sizes), 0) for e in b.shape))  # none, at sizes too small
             fill = (np.nan if d.kind == "float" else -1515870811 if d.bits == 32 else -91) if self.poison else 0
             with np.errstate(all="ignore"):
                 value = encode(b.dtype, np.asarray(fill, ARITHMETIC_NUMPY[d.arithmetic]))
@@ -176,7 +178,8 @@ class _Plan:
         fresh = [n for n in self.owned(node.var) if n in names]
         inside = frozenset((*fresh, *(n for n in names if self._owner_within(n, node))))
         lanes = self.vectorize and independent(node.var, outer, touches, inside)
-        fold = self._fold(node, path, ranges) if self.vectorize and not lanes and foldable(node, self.program) else None
+        folds = self.vectorize and not lanes and not fresh and foldable(node, self.program)
+        fold = self._fold(node, path, ranges) if folds else None
         cells = max((self.cells(n) for n in inside), default=1)
         lower, upper, var = node.lower, node.upper, node.var
 
@@ -235,6 +238,8 @@ class _Plan:
 
     def touch(self, address: Address, site: Site, ranges: dict[str, Interval], write: bool) -> Where:
         index = physical(address, self.program, site, self.sizes)
+        if write and address.buffer in self.inputs:
+            raise InternalError(f"{self.program.name}: the tree writes {address.buffer}, which no statement of the kernel writes")
         self.touches.append(Touch(address.buffer, index, write, ranges))
         threads = len(index) - len(address.index)
         if threads:
