@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from tilec.ir.affine import Aff, Constraint, Div, ceil_div
-from tilec.poly.isl import DEFAULT_BUDGET, OutOfBudget, aff_text, conditions_text, constraints, divs_known, isl, mangle
+from tilec.poly.isl import DEFAULT_BUDGET, OutOfBudget, aff_text, constraints, divs_known, isl
+from tilec.poly.matrices import basic_set
 
 Bound: TypeAlias = tuple[tuple[Aff, ...], tuple[Aff, ...]]  # max of the lowers <= variable < min of the uppers
 Conditions: TypeAlias = tuple[Constraint, ...]
@@ -139,8 +140,20 @@ def named_set(
         ctx = new_context()
     used = set(dims) | set(parameters)
     facts = [Constraint.ge(s, 1) for s in sizes if s in used]
-    text = f"[{', '.join(map(mangle, parameters))}] -> {{ [{', '.join(map(mangle, dims))}] : "
-    return isl.Set.read_from_str(ctx, text + conditions_text((*conditions, *facts)) + " }")
+    return basic_set(ctx, parameters, dims, (*conditions, *facts)).to_set()
+
+
+def connected(names: Iterable[str], conditions: Iterable[Constraint]) -> Conditions:
+    """The conditions that are linked to the names through shared ones; the others say nothing about them (unless they
+    contradict themselves)."""
+    reached, rest, out = set(names), list(conditions), list[Constraint]()
+    while True:
+        linked = [c for c in rest if not reached.isdisjoint(c.names)]
+        if not linked:
+            return tuple(out)
+        out += linked
+        reached = reached.union(*(c.names for c in linked))
+        rest = [c for c in rest if c not in linked]
 
 
 @lru_cache(maxsize=20_000)
@@ -153,6 +166,7 @@ def _empty(conditions: Conditions, sizes: tuple[str, ...]) -> bool:
 def _implied(context: Conditions, c: Constraint, sizes: tuple[str, ...]) -> bool:
     if c.expr.is_const:
         return c.holds({})
+    context = connected(c.names, context)
     below = Constraint(-c.expr - 1)  # expr < 0
     if not _empty((*context, below), sizes):
         return False
@@ -163,7 +177,7 @@ def _implied(context: Conditions, c: Constraint, sizes: tuple[str, ...]) -> bool
 def _maximum(e: Aff, conditions: Conditions, sizes: tuple[str, ...]) -> int | None:
     if e.is_const:
         return e.const
-    x = "value"
+    x, conditions = "value", connected(e.names, conditions)
     names = [n for n in _names(conditions, (Constraint(e),)) if n != x]
     with unknown_on_error():
         whole = named_set([x, *names], (), (*conditions, Constraint.eq(x, e)), sizes)

@@ -160,7 +160,7 @@ def _covers(
         return True
     if not whole:
         return all(is_empty(p.conditions, sizes, where) for p in part)
-    names = [f"x{n}" for n in range(len(part[0].index))]
+    names = [f"cell.{n}" for n in range(len(part[0].index))]
     with unknown_on_error():
         # the same parameters in both, so that the sets live in one space
         parameters = _parameters([*whole, *part], outer, sizes, where)
