@@ -199,8 +199,9 @@ class TileScope(Scope):
         if axis is None:
             return self.aff(e)
         first, base = self._first(e, axis), e - axis.var
-        if first == Aff(0) and any(base + u == b.shape[d] for u in axis.upper):
-            return ":"
+        whole = [u for u in axis.upper if base + u == b.shape[d]]
+        if first == Aff(0) and whole and (whole[0].is_const or len(axis.upper) == 1):
+            return ":"  # a tile of constant shape may be cut short by the end of an array
         ends = [base + u for u in self._clip(e, axis, b, d)]
         return f"{self.aff(first)} : {self._bound('min', tuple(ends))}"
 

@@ -1,0 +1,254 @@
+"""Generated NumPy computes bit for bit what the interpreter computes, whatever the schedule; what may run as one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests import handbuilt as h
+from tests.property.generator import random_program, sizes_of
+from tests.property.mutations import mutate
+from tilec import workloads
+from tilec.codegen import numpy_source, numpy_support
+from tilec.codegen.python_text import identifiers
+from tilec.errors import InternalError
+from tilec.ir import interp
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.arguments import check_scalars, written
+from tilec.ir.dtypes import DTYPES, to_arithmetic
+from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load, Scalar, Select, Unary
+from tilec.ir.functions import FUNCTIONS
+from tilec.ir.program import Access, Buffer, Guard, Identity, Loop, Merge, Program
+from tilec.runtime.call import shape_of
+from tilec.runtime.check import against_reference
+from tilec.runtime.compare import random_inputs
+from tilec.runtime.numpy_run import runner
+
+
+def same_as_interpreter(program: Program, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Both run `program` itself, also an illegal one; a NaN's sign and payload are not compared."""
+    arrays, scalars = random_inputs(program.source, sizes, seed)
+    for b in program.source.buffers:
+        if b.role == "param":
+            arrays.setdefault(b.name, np.zeros(shape_of(b, sizes), DTYPES[b.dtype].numpy))
+    want = interp.run(program, arrays, sizes, scalars, vectorize=False)
+    got = runner(program)(arrays, {n: sizes[n] for n in program.sizes}, check_scalars(program, scalars))
+    for name in written(program):
+        x, y = (to_arithmetic(program.buffer[name].dtype, v[name]) for v in (got, want))
+        real = ~np.isnan(y) if y.dtype.kind == "f" else np.ones(y.shape, bool)
+        assert np.array_equal(x, y, equal_nan=y.dtype.kind == "f"), name
+        assert np.array_equal(np.signbit(x[real]), np.signbit(y[real])), name
+    return got
+
+
+def single(value: Expr, op: str = "=", target: str = "f32", reads: tuple[Access, ...] = (), x: str = "f32") -> Program:
+    """y[i] op value, for i < N; x and alpha may be used."""
+    s = h.statement("S0", {"i": "N"}, h.access("y", "i"), op, value, *reads)
+    buffers = (Buffer("x", x, h.affs("N"), "param"), Buffer("y", target, h.affs("N"), "param"))
+    return Program("single", ("N",), (), (("alpha", "f32"),), buffers, (s,), (h.loop("i", "N", h.own_leaf(s)),))
+
+
+X = (h.access("x", "i"),)
+F, I = Load(0, "f32"), Index(Aff.of("i") - 3)
+HALF, TWO = Const(0.5, "f32"), Const(2, "i32")
+
+
+@pytest.mark.parametrize("build", [h.gemm_silu, h.gemm_silu_tiled, h.neighbours, h.neighbours_on_threads, h.copied_ahead])
+@pytest.mark.parametrize("size", [1, 5, 32, 67])
+def test_handbuilt(build: Callable[[], Program], size: int) -> None:
+    program = build()
+    sizes = dict(zip(program.sizes, (size, size + 2, 41), strict=False))
+    assert all(d.identical for d in against_reference(program, sizes, size))
+
+
+@pytest.mark.parametrize("name", [m.name for m in iter_modules(workloads.__path__)])
+def test_library(name: str) -> None:
+    program = getattr(import_module(f"{workloads.__name__}.{name}"), name).program
+    found = against_reference(program, {n: 3 + 2 * i % 5 for i, n in enumerate(program.sizes)}, 1)
+    assert found and all(d.identical for d in found), found
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_programs(block: int) -> None:
+    """Random kernels, rewritten at random, legal or not: only what leaves its buffer is passed over."""
+    ran = vectorised = 0
+    for seed in range(20 * block, 20 * block + 20):
+        rng = Random(f"codegen {seed}")
+        program, _ = mutate(rng, random_program(rng), rng.randrange(6))
+        sizes = sizes_of(program, {"N": 3, "M": 2})
+        try:
+            same_as_interpreter(program, sizes, seed)
+        except InternalError as e:
+            assert "leaves" in str(e), e  # a mutated subscript
+            continue
+        ran += 1
+        vectorised += "axes(" in numpy_source.emit(program) or "axis(" in numpy_source.emit(program)
+    assert ran >= 15 and vectorised >= 5
+
+
+@pytest.mark.parametrize("target", ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i8"])
+@pytest.mark.parametrize("op", ["=", "+=", "*=", "max=", "min="])
+@pytest.mark.parametrize("value", [F, I, Binary("*", F, I, "f32"), HALF, TWO], ids=["load", "index", "mixed", "half", "two"])
+def test_stores(target: str, op: str, value: Expr) -> None:
+    same_as_interpreter(single(value, op, target, X if value not in (I, HALF, TWO) else ()), {"N": 7})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Binary(op, F, HALF, "f32") for op in ("+", "-", "*", "/", "max", "min")),
+        *(Binary(op, I, TWO, "i32") for op in ("+", "-", "*", "//", "%", "max", "min")),
+        Binary("//", TWO, I, "i32"),  # also by zero
+        Binary("-", F, Binary("-", F, HALF, "f32"), "f32"),
+        Binary("/", Binary("*", F, HALF, "f32"), Binary("+", F, HALF, "f32"), "f32"),
+        Unary("-", Binary("+", F, HALF, "f32"), "f32"),
+        Unary("abs", F, "f32"),
+        Unary("sqrt", F, "f32"),
+        Select(Compare("<", F, I), F, Unary("-", I, "i32"), "f32"),
+        Select(Unary("not", Compare("==", I, TWO), "bool"), F, HALF, "f32"),
+        Select(Binary("or", Compare(">", F, HALF), Compare("<=", I, TWO), "bool"), F, HALF, "f32"),
+        Select(Binary("and", Compare(">=", F, HALF), Compare("!=", I, TWO), "bool"), F, HALF, "f32"),
+        Cast("bf16", Binary("*", F, HALF, "f32"), "f32"),
+        Cast("f8e4m3", Binary("*", F, Const(300.0, "f32"), "f32"), "f32", "toward_zero"),
+        Cast("i32", Binary("*", F, Const(3e9, "f32"), "f32"), "i32"),
+        Cast("f32", Binary("/", Cast("f64", F, "f64"), Const(3.0, "f64"), "f64"), "f32", "up"),
+        Binary("*", Scalar("alpha", "f32"), F, "f32"),
+        Const(float("inf"), "f32"),
+        Const(float("nan"), "f32"),
+        Const(0.1, "f64"),
+        *(Call(name, (F,), "f32") for name in FUNCTIONS),
+        Call("exp", (I,), "f32"),
+    ],
+    ids=str,
+)
+def test_values(value: Expr) -> None:
+    same_as_interpreter(single(value, reads=X), {"N": 9}, 3)
+
+
+def test_register_cells_are_one_per_thread() -> None:
+    """t is filled by 8 threads in one phase and read in the next: a single cell would hold the last value."""
+    s0 = h.statement("S0", {"i": "N"}, h.access("t", "i"), "=", F, h.access("x", "i"))
+    s1 = h.statement("S1", {"i": "N"}, h.access("y", "i"), "=", F, h.access("t", "i"))
+    original = Program(
+        "registers",
+        ("N",),
+        (),
+        (),
+        (Buffer("x", "f32", h.affs("N"), "param"), Buffer("y", "f32", h.affs("N"), "param"), Buffer("t", "f32", h.affs("N"))),
+        (s0, s1),
+        (h.loop("i", "N", h.own_leaf(s0)), h.loop("i", "N", h.own_leaf(s1))),
+    )
+
+    def phase(leaf):
+        i = Aff.of("io") * 8 + "ii"
+        moved = replace(
+            leaf,
+            instance=h.affs(i),
+            target=h.address("t") if leaf.target.buffer == "t" else h.address("y", i),
+            reads=(h.address("t") if leaf.reads[0].buffer == "t" else h.address("x", i),),
+        )
+        return h.loop("ii", (8, Aff.of("N") - Aff.of("io") * 8), moved, kind="thread.x")
+
+    tiles = h.loop("io", (Aff.of("N") + 7) // 8, phase(h.own_leaf(s0)), phase(h.own_leaf(s1)), kind="block.x")
+    t = Buffer("t", "f32", (), memory="register", owner="io", placed=True)
+    program = replace(original, buffers=(*original.buffers[:2], t), body=(tiles,), original=original)
+    assert "undefined((8,)" in numpy_source.emit(program)
+    assert all(d.identical for d in against_reference(program, {"N": 21}))
+
+
+def test_a_sum_into_one_cell_keeps_its_order() -> None:
+    """1 + 2^-24 + 2^-24 + … rounds every term away in order; a pairwise sum would not."""
+    s = h.statement("S0", {"i": "N"}, h.access("y", 0), "+=", F, h.access("x", "i"))
+    buffers = (Buffer("x", "f32", h.affs("N"), "param"), Buffer("y", "f32", h.affs(1), "param"))
+    program = Program("total", ("N",), (), (), buffers, (s,), (h.loop("i", "N", h.own_leaf(s)),))
+    assert "add_in_order" in numpy_source.emit(program)
+    x = np.full(4096, 2.0**-24, np.float32)
+    got = runner(program)({"x": x, "y": np.ones(1, np.float32)}, {"N": 4096}, {})
+    assert got["y"][0] == 1.0 != np.float32(1) + x.sum()
+
+
+def test_a_recurrence_stays_a_loop() -> None:
+    """y[i] = y[i-1] + 1 reads what another iteration writes."""
+    s = h.statement("S0", {"i": "N"}, h.access("y", Aff.of("i") + 1), "+=", F, h.access("y", "i"))
+    program = Program(
+        "scan", ("N",), (), (), (Buffer("y", "f32", h.affs(Aff.of("N") + 1), "param"),), (s,), (h.loop("i", "N", h.own_leaf(s)),)
+    )
+    assert "for i in range" in numpy_source.emit(program)
+    got = runner(program)({"y": np.ones(6, np.float32)}, {"N": 5}, {})
+    assert got["y"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_overlapping_rows_keep_the_order_of_updates() -> None:
+    """a[v + k] = x[v]: v must not move inside k, or another v is the last writer."""
+    s = h.statement("S0", {"v": "N", "k": 3}, h.access("a", Aff.of("v") + "k"), "=", F, h.access("x", "v"))
+    buffers = (Buffer("x", "f32", h.affs("N"), "param"), Buffer("a", "f32", h.affs(Aff.of("N") + 2), "param"))
+    program = Program("overlap", ("N",), (), (), buffers, (s,), (h.loop("v", "N", h.loop("k", 3, h.own_leaf(s))),))
+    got = runner(program)({"x": np.arange(4, dtype=np.float32), "a": np.zeros(6, np.float32)}, {"N": 4}, {})
+    assert got["a"].tolist() == [0, 1, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel", "vector", "thread.x", "unrolled"])
+def test_guards_become_bounds_or_stay(kind: str) -> None:
+    """A partial tile, a stride and a parity: the first two narrow the range, the last stays a condition."""
+    p = h.neighbours()
+    i = Aff.of("i")
+    leaf = h.own_leaf(p.statements[0])
+    for conditions in (
+        (Constraint.lt(i, "N"), Constraint.ge(i * 2, 5)),
+        (Constraint.ge(Aff.of("N"), i * 3),),
+        (Constraint.eq(i % 2, 1),),
+        (Constraint.eq(i, 2),),
+        (Constraint.ge("N", 4),),
+    ):
+        loop = Loop("i", h.affs(0), h.affs(Aff.of("N")), (Guard(conditions, (leaf,)),), kind)
+        program = replace(p, body=(loop, p.body[1]), original=p)
+        for n in (3, 9):
+            same_as_interpreter(program, {"N": n})
+
+
+def test_partial_sums_with_identity_and_merge() -> None:
+    s = h.statement("S0", {"i": "N", "k": "K"}, h.access("y", "i"), "+=", F, h.access("x", "i", "k"))
+    buffers = (Buffer("x", "bf16", h.affs("N", "K"), "param"), Buffer("y", "bf16", h.affs("N"), "param"))
+    original = Program("parts", ("N", "K"), (), (), buffers, (s,), (h.loop("i", "N", h.loop("k", "K", h.own_leaf(s))),))
+    part, k = Buffer("part", "bf16", h.affs(4), "partial", "register", "i", root="y"), Aff.of("k")
+    leaf = replace(h.own_leaf(s), target=h.address("part", k % 4))
+    body = (
+        h.loop("w", 4, Identity(h.address("part", "w"), "+=", h.affs("i"))),
+        h.loop("k", "K", leaf),
+        h.loop("w", 4, Merge(h.address("y", "i"), h.address("part", "w"), "+=", h.affs("i"), h.affs("i"))),
+    )
+    program = replace(
+        original, buffers=(*buffers, part), body=(h.loop("i", "N", *body),), reassociate=frozenset({"y"}), original=original
+    )
+    same_as_interpreter(program, {"N": 3, "K": 11})
+
+
+def test_arguments_are_not_changed_by_a_run() -> None:
+    program = single(F, "+=", reads=X)
+    y = np.ones(4, np.float32)
+    got = runner(program)({"x": np.ones(4, np.float32), "y": y}, {"N": 4}, {"alpha": np.float32(1)})
+    assert got["y"].tolist() == [2, 2, 2, 2] and y.tolist() == [1, 1, 1, 1]
+
+
+def test_names_of_the_kernel_never_hide_those_of_the_code() -> None:
+    s = h.statement("S0", {"range": "np"}, h.access("f32", "range"), "=", Call("silu", (F,), "f32"), h.access("values", "range"))
+    buffers = (Buffer("values", "bf16", h.affs("np"), "param"), Buffer("f32", "bf16", h.affs("np"), "param"))
+    program = Program("silu", ("np",), (), (), buffers, (s,), (h.loop("range", "np", h.own_leaf(s)),))
+    same_as_interpreter(program, {"np": 5})
+
+
+def test_identifiers_are_distinct() -> None:
+    got = identifiers(["a.0", "a_0", "lambda", "A_shared.0_o", "min"], {"a_0_"})
+    assert len(set(got.values())) == 5 and all(name.isidentifier() for name in got.values())
+    assert got["lambda"] != "lambda" and got["min"] != "min" and "a_0_" not in got.values()
+
+
+def test_support_has_no_other_functions() -> None:
+    with pytest.raises(AttributeError):
+        numpy_support.__getattr__("expm1")
