@@ -9,7 +9,7 @@ from typing import Any
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, AffLike, Constraint, Div, ceil_div
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Guard, Loop, Program
-from tilec.ir.tree import loop_conditions, subs
+from tilec.ir.tree import Position, loop_conditions, path_to, subs
 from tilec.poly import bounds
 from tilec.schedule.core import choice, integer, names, primitive
 from tilec.schedule.loops_order import reorder
@@ -33,7 +33,8 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
             S[i]             ->            for i_i in 0..min(4, N - 4*i_o):
                                                S[4*i_o + i_i]
     "guard": the inner loop runs full tiles and the body is guarded. "peel": full tiles, then one loop for the rest.
-    A loop with several lower bounds is cut at multiples of the factor, any other one from its lower bound on.
+    A loop with several lower bounds is cut at multiples of the factor, and so is one whose lower bound moves with an outer loop
+    (a skewed band needs tiles that stand still; not for "peel" and "exact"); any other one from its lower bound on.
     """
     position = find_loop(program, loop)
     node = loop_at(program, position)
@@ -45,7 +46,8 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
     known = context(program, position)
     bare = simple(program, node, known)
     lows, ups = bare.lower, bare.upper
-    base, extent, several = lows[0], ups[0] - lows[0], len(lows) > 1
+    base, extent = lows[0], ups[0] - lows[0]
+    several = len(lows) > 1 or (tail in ("min", "guard") and _moves(program, position, lows[0]))
     if several:
         base = Aff(0)
     value = base + Aff.of(outer) * factor + inner
@@ -78,6 +80,11 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
         points = Loop(inner, (Aff(0), *first), (Aff(factor), *last), body, node.kind)
         new = (replace(tiles, body=(_trim(program, points, tiles, known),)),)
     return repair(program, swap(program, position, *new), became)
+
+
+def _moves(program: Program, position: Position, low: Aff) -> bool:
+    """Does the bound use the variable of a loop further out?"""
+    return any(isinstance(n, Loop) and n.var in low.names for n in path_to(program.body, position))
 
 
 def _trim(program: Program, points: Loop, tiles: Loop, known: Sequence[Constraint]) -> Loop:
