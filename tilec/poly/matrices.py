@@ -1,4 +1,4 @@
-"""Sets and maps from constraint matrices: the same as isl text made from the conditions, some five times faster than parsing it.
+"""Sets from constraint matrices: the same as isl text made from the conditions, some five times faster than parsing it.
 
 A division floor(e/d) becomes an existential q with 0 <= e - d·q < d.
 """
@@ -45,6 +45,11 @@ class _Rows:
         row = self.row(c.expr)
         (self.equal if c.equal else self.at_least).append(row)
 
+    def matrices(self, ctx: isl.Context) -> tuple[isl.Mat, isl.Mat]:
+        """The equalities and the inequalities."""
+        values: dict[int, isl.Val] = {}
+        return self.matrix(ctx, self.equal, values), self.matrix(ctx, self.at_least, values)
+
     def matrix(self, ctx: isl.Context, rows: Sequence[Row], values: dict[int, isl.Val]) -> isl.Mat:
         columns = self.width + len(self.divisions) + 1
         m = isl.Mat.alloc(ctx, 0, columns).insert_zero_rows(0, len(rows))
@@ -65,8 +70,11 @@ def basic_set(
     for c in conditions:
         rows.add(c)
     space = isl.Space.set_alloc(ctx, len(parameters), len(variables))
+    equal, at_least = rows.matrices(ctx)
+    return isl.BasicSet.from_constraint_matrices(_named(space, parameters), equal, at_least, _T.param, _T.set, _T.div, _T.cst)
+
+
+def _named(space: isl.Space, parameters: Sequence[str]) -> isl.Space:
     for n, name in enumerate(parameters):
         space = space.set_dim_name(_T.param, n, mangle(name))
-    values: dict[int, isl.Val] = {}
-    equal, at_least = rows.matrix(ctx, rows.equal, values), rows.matrix(ctx, rows.at_least, values)
-    return isl.BasicSet.from_constraint_matrices(space, equal, at_least, _T.param, _T.set, _T.div, _T.cst)
+    return space
