@@ -159,7 +159,11 @@ def pieces_of_map(u: isl.UnionMap) -> list[isl.Map]:
 
 
 def divs_known(bset: isl.BasicSet) -> bool:
-    return all(not d.is_nan() for d in (bset.get_div(n) for n in range(bset.dim(isl.dim_type.div))))
+    """Is every existential an integer division? (isl refuses to give one that is not.)"""
+    try:
+        return all(not d.is_nan() for d in (bset.get_div(n) for n in range(bset.dim(isl.dim_type.div))))
+    except isl.Error:
+        return False
 
 
 __all__ = [

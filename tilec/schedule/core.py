@@ -17,11 +17,13 @@ from difflib import get_close_matches
 from operator import index
 from typing import Any
 
-from tilec.errors import ScheduleError
+from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.program import Barrier, Node, Program
 from tilec.ir.tree import Body, sites, transform
 from tilec.ir.verify import verify
 from tilec.poly.barriers import insert_barriers
+from tilec.poly.bounds import NotConvex
+from tilec.poly.isl import OutOfBudget
 from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
@@ -118,9 +120,14 @@ def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mappi
         except TypeError as e:
             raise ScheduleError(f"{e}. It is called as {name}{shape(p.signature)}") from None
         new = p.function(program if p.keeps_barriers else without_inserted(program), *args, **kwargs)
+        return finish(new, p.keeps_barriers)
     except ScheduleError as e:
         raise ScheduleError(f"{call_text(name, args, kwargs)}: {e}") from None
-    return finish(new, p.keeps_barriers)
+    except NotConvex as e:
+        raise ScheduleError(f"{call_text(name, args, kwargs)}: no loops with explicit bounds run these iterations: {e}") from None
+    except OutOfBudget as e:
+        reason = f"deriving bounds or barriers ran out of isl operations ({e}); bind sizes, or use smaller steps"
+        raise LegalityError(f"{call_text(name, args, kwargs)}: not proved: {reason}", None, reason) from None
 
 
 def finish(program: Program, keeps_barriers: bool = False) -> Program:
