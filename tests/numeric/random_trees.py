@@ -47,19 +47,19 @@ def random_program(seed: int) -> tuple[Program, dict[str, np.ndarray]]:
     """A program without sizes, and arrays for its parameters."""
     rng = random.Random(seed)
     dtypes = {n: rng.choice(("f32", "f32", "bf16", "i32", "f8e4m3")) for n in "pqrtuv"}
-    made = _Made({n: rng.choice((1, 1, 2)) for n in dtypes})
+    made = _Made({n: rng.choice((1, 2, 2)) for n in dtypes})
 
     def aff(path: list[Loop], ranges: dict[str, tuple[int, int]]) -> Aff:
         e = Aff(0)
-        for loop in rng.sample(path, min(len(path), rng.choice((1, 1, 1, 2)))):
+        for loop in rng.sample(path, min(len(path), rng.choice((1, 1, 1, 1, 2)))):
             v = Aff.of(loop.var)
-            e = e + rng.choice((v, v, v, v * 3, -v, v // 2, v % 2, (v + 1) * 2))
-        return e + (rng.choice((0, 0, 0, 1)) - interval(e, ranges)[0])
+            e = e + rng.choice((*[v] * 7, v * 3, -v, v // 2, v % 2, (v + 1) * 2))
+        return e + (rng.choice((0, 0, 0, 0, 0, 1)) - interval(e, ranges)[0])
 
     def address(name: str, path: list[Loop], ranges: dict[str, tuple[int, int]]) -> Address:
         names = {loop.var for loop in path}
         known = [index for index in made.pool.get(name, []) if all(e.names <= names for e in index)]
-        if known and rng.random() < 0.7:
+        if known and rng.random() < 0.85:
             index = rng.choice(known)
         else:
             index = tuple(aff(path, ranges) for _ in range(made.ranks[name]))

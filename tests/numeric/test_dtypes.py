@@ -1,4 +1,4 @@
-"""Number formats: exhaustive tables against ml_dtypes after clamping, an exact reference for double rounding, and every named rule."""
+"""Number formats: exhaustive tables, ml_dtypes after clamping, an exact reference for double rounding, every named rule."""
 
 from __future__ import annotations
 
@@ -203,9 +203,8 @@ def test_f32_from_wider_values_against_fractions() -> None:
 
 
 def test_names() -> None:
-    assert {n: d.bytes for n, d in DTYPES.items()} == {
-        **{"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i32": 4, "i8": 1}
-    }
+    sizes = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i32": 4, "i8": 1}
+    assert {n: d.bytes for n, d in DTYPES.items()} == sizes
     assert (promote("i32", "f32"), promote("f64", "f32"), promote("i32", "i32")) == ("f32", "f64", "i32")
     with pytest.raises(LanguageError) as e:
         to_storage("bf16", np.float32([1]), "truncate")
