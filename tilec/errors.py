@@ -39,6 +39,10 @@ class ResourceError(TilecError):
     """A schedule does not fit on a target."""
 
 
+class CountError(TilecError):
+    """A cost asked of a program that can't be counted exactly within the budget: the quantity, the loops and the reason."""
+
+
 class TargetError(TilecError):
     """An unknown machine, or a machine file with a wrong figure."""
 

@@ -199,7 +199,7 @@ def _problems(name: str, limits: Limits, launch: _Launch, table: dict[str, int |
             out.append(f"needs {launch.registers:,} registers per thread; {name} allows {limits.registers_per_thread:,}")
         else:
             out.append(
-                f"needs {launch.threads:,} threads × {launch.registers:,} registers (in units of {limits.register_unit} per warp, "
+                f"needs {launch.threads:,} threads × {launch.registers:,} registers (units of {limits.register_unit} per warp, "
                 f"warps in fours); {name} allows {limits.registers_per_block:,} per block"
             )
     if table.get("shared") == 0:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.closed import Closed, bracket, maximum, minimum, positive
+from tilec.ir.closed import Closed, bracket, maximum, minimum, positive, total
 from tilec.poly import isl
 from tilec.poly.count_sum import MAX_PERIOD, MAX_PIECES, NotClosed, Summation, gathered
 from tilec.poly.count_system import (
@@ -25,6 +25,7 @@ from tilec.poly.count_system import (
     outside,
     solve_equalities,
     split_halo,
+    tidied,
     without_redundant,
 )
 
@@ -53,7 +54,7 @@ class Counter:
         self.where = tuple(where)
         self.oracle = Oracle(sizes, self.where, budget)
         self.max_pieces, self.max_period = max_pieces, max_period
-        self._known: dict[System, Closed] = {}
+        self._known: dict[tuple[int, frozenset[Constraint], frozenset[Constraint]], Closed] = {}
 
     def points(self, variables: Sequence[str], conditions: Iterable[Constraint]) -> Closed:
         """The number of integer points, exact for all sizes; raises NotClosed."""
@@ -93,7 +94,7 @@ class Counter:
 
     def count_set(self, cells: isl.Set) -> Closed:
         """The number of points of an isl set over the counter's sizes."""
-        names = tuple(f"x{n}" for n in range(cells.dim(isl.isl.dim_type.set)))
+        names = tuple(f"x.{n}" for n in range(cells.dim(isl.isl.dim_type.set)))
         with self.oracle.solver.guard():
             basics = cells.coalesce().compute_divs().make_disjoint().compute_divs().get_basic_sets()
         out = Closed()
@@ -102,45 +103,65 @@ class Counter:
         return out
 
     def _system(self, system: System) -> Closed:
-        known = self._known.get(system)
+        """Independent parts multiply; conditions on sizes alone become a bracket."""
+        system, _ = solve_equalities(system)
+        parts, alone = components(system)
+        given = tuple(c for c in alone if not self.oracle.implies((), c))
+        if not self.oracle.feasible(given):
+            return Closed()
+        product = bracket(given)
+        for part in parts:
+            product = product * self._part(part, given)
+            if not product.terms:
+                break
+        return product
+
+    def _part(self, part: System, given: tuple[Constraint, ...]) -> Closed:
+        """One connected part, remembered under its variables' places rather than their names."""
+        names = {v: f"v.{n}" for n, v in enumerate(part.variables)}
+        renamed = tuple(c.subs(names) for c in part.conditions)
+        key = (len(names), frozenset(renamed), frozenset(given))
+        known = self._known.get(key)
         if known is None:
-            known = self._known[system] = self._count(system)
+            try:
+                known = self._known[key] = self._count(System(tuple(names.values()), tidied(renamed)), given)
+            except NotClosed as e:
+                text = str(e)
+                for v, place in names.items():
+                    text = text.replace(place, v)
+                raise NotClosed(text) from None
         return known
 
-    def _count(self, system: System) -> Closed:
-        system, _ = solve_equalities(system)
-        if not self.oracle.feasible(system.conditions):
+    def _count(self, part: System, given: tuple[Constraint, ...]) -> Closed:
+        if not self.oracle.feasible((*part.conditions, *given)):
             return Closed()
         try:
-            return self._factored(system)
+            return self._joined(part, given)
         except NotClosed as first:
             try:
-                return Summation(self.oracle, self.max_pieces, self.max_period).as_sum(system)
+                whole = System(part.variables, (*part.conditions, *given))
+                return Summation(self.oracle, self.max_pieces, self.max_period).as_sum(whole)
             except NotClosed:
                 raise first from None
 
-    def _factored(self, system: System) -> Closed:
-        system = without_redundant(join_splits(without_redundant(system, self.oracle)), self.oracle)
-        halves = split_halo(system)
+    def _joined(self, part: System, given: tuple[Constraint, ...]) -> Closed:
+        lean = without_redundant(part, self.oracle, given)
+        joined = join_splits(lean)
+        if joined != lean:
+            joined = without_redundant(joined, self.oracle, given)
+        pieces, alone = components(joined)
+        if len(pieces) > 1 or alone:
+            return self._system(System(joined.variables, (*joined.conditions, *given)))
+        halves = split_halo(joined)
         if halves is not None:  # min(64 + h, M - 64·io + h) is h + min(64, M - 64·io)
-            return self._system(halves[0]) + self._system(halves[1])
-        parts, alone = components(system)
-        product = Closed.of(1)
-        for part in parts:
-            if not self.oracle.feasible([*part.conditions, *alone]):
-                return Closed()
-            product = product * self._part(part, alone)
-        given = [c for c in alone if not self.oracle.implies((), c)]
-        return product * bracket(given) if self.oracle.feasible(given) else Closed()
-
-    def _part(self, part: System, alone: tuple[Constraint, ...]) -> Closed:
-        simple = self._range(part, alone)
+            return total(self._part(h, given) for h in halves)
+        simple = self._range(joined, given)
         if simple is not None:
             return simple
         summation = Summation(self.oracle, self.max_pieces, self.max_period)
-        return gathered(summation.pieces(System(part.variables, (*part.conditions, *alone)), Closed.of(1)), self.oracle)
+        return gathered(summation.pieces(System(joined.variables, (*joined.conditions, *given)), Closed.of(1)), self.oracle)
 
-    def _range(self, part: System, alone: tuple[Constraint, ...]) -> Closed | None:
+    def _range(self, part: System, given: tuple[Constraint, ...]) -> Closed | None:
         """One variable between bounds: max(0, upper - lower + 1)."""
         if len(part.variables) != 1:
             return None
@@ -162,7 +183,7 @@ class Counter:
         for low in lower:
             for high in upper:
                 gap = (high - low + 1).affine
-                always = always and gap is not None and self.oracle.implies(alone, Constraint(gap))
+                always = always and gap is not None and self.oracle.implies(given, Constraint(gap))
         extent = minimum(upper) - maximum(lower) + 1
         return extent if always else positive(extent)
 

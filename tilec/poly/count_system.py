@@ -114,15 +114,15 @@ def solve_equalities(system: System) -> tuple[System, dict[str, Aff]]:
             return System(tuple(variables), conditions), solved
 
 
-def without_redundant(system: System, oracle: Oracle) -> System:
-    """Drop conditions that the others imply: those with divisions first, conditions on one variable last."""
+def without_redundant(system: System, oracle: Oracle, given: tuple[Constraint, ...] = ()) -> System:
+    """Drop conditions that the others (and those `given` on sizes) imply: with divisions first, on one variable last."""
     kept = list(system.conditions)
     order = sorted(kept, key=lambda c: (c.equal, all(isinstance(a, str) for a, _ in c.expr.terms), -len(c.names)))
     for c in order:
         if c.equal or not c.names & set(system.variables):
             continue
         others = [d for d in kept if d is not c]
-        if any(d.names & c.names for d in others) and oracle.implies(others, c):
+        if any(d.names & c.names for d in others) and oracle.implies([*others, *given], c):
             kept = others
     return System(system.variables, tuple(kept))
 

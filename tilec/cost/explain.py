@@ -1,0 +1,213 @@
+"""A cost in words, as a comparison, and as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import ResourceError
+from tilec.ir.closed import Closed, pretty_bytes
+
+if TYPE_CHECKING:
+    from tilec.cost.cost import Cost
+
+
+def explain(c: Cost) -> str:
+    """Every term on a line: number, formula, and for estimates the rule."""
+    where = f" on {c.target.name}" if c.target is not None else ""
+    sizes = ", ".join(f"{k}={v}" for k, v in c.sizes.items())
+    lines = [f"cost of {c.name}{where}" + (f" at {sizes}" if sizes else "")]
+    for memory in c.traffic.memories:
+        formula = c.traffic.formula(memory)
+        if not formula.terms:
+            continue
+        lines.append(f"  {memory} traffic {_bytes(formula, c)}" + _formula(formula))
+        for b in dict.fromkeys(f.buffer for f in c.traffic.flows if f.memory == memory and not f.fill):
+            for direction in ("read", "write"):
+                part = c.traffic.formula(memory, direction, b)
+                if part.terms:
+                    lines.append(f"    {direction} {b} {_bytes(part, c)}" + _formula(part))
+    if c.traffic.flows and _known(c, c.lower_bound_formula()):
+        least, moved = c.lower_bound("global"), c.traffic.total("global")
+        ratio = f", the traffic is {moved / least:.3g} times that" if least and moved else ""
+        lines.append(f"  lower bound {pretty_bytes(least)} (inputs read once, outputs written once){ratio}")
+    for memory in c.footprint:
+        per = {"global": "distinct bytes", "register": "per thread"}.get(memory, "per block")
+        lines.append(f"  {memory} footprint {_bytes(c.footprint.formula(memory), c)} ({per}): " + _parts(c, memory))
+    lines += [f"    {m}" for m in c.footprint.marks]
+    if c.working_set.live and _known(c, *c.working_set.formulas):
+        lines.append(f"  working set {pretty_bytes(c.working_set['global'])} of global memory at the peak")
+    if _known(c, c.flops_formula):
+        kinds = ", ".join(f"{k} {n:,}" for k, n in c.flops_by_kind.items())
+        lines.append(f"  flops {c.flops:,}" + (f" ({kinds})" if kinds else ""))
+        if _known(c, c.traffic.formula("global")) and c.traffic.total("global"):
+            lines.append(f"  intensity {c.intensity('global'):.2f} flop/B of global traffic")
+    lines.append(f"  launches {c.launches}" + (f", barriers {c.barriers:,}" if _barriers(c) else ""))
+    if c.occupancy is not None:
+        lines.append(f"  occupancy {c.occupancy}")
+    lines += _time_lines(c)
+    lines += [f"  note: {n}" for n in c.notes]
+    lines += [f"  does not fit: {p}" for p in c.problems]
+    return "\n".join(lines)
+
+
+def compare(a: Cost, b: Cost) -> str:
+    """Both costs term by term, and b ÷ a where that says something."""
+    rows: list[tuple[str, str, str, str]] = [("", _title(a), _title(b), "")]
+
+    def row(name: str, x: float | None, y: float | None, show: Any = lambda v: f"{v:,}") -> None:
+        if x is None or y is None or (x == 0 and y == 0):
+            return
+        ratio = f"×{y / x:.3g}" if x and x != y else ("same" if x == y else "")
+        rows.append((name, show(x), show(y), ratio))
+
+    memories = dict.fromkeys((*a.traffic.memories, *b.traffic.memories))
+    for m in memories:
+        row(f"{m} traffic", a.traffic.total(m), b.traffic.total(m), pretty_bytes)
+        left, right = a.traffic.by_buffer(m), b.traffic.by_buffer(m)
+        for n in dict.fromkeys((*left, *right)):
+            row(f"  {n}", int(left.get(n, 0)), int(right.get(n, 0)), pretty_bytes)
+    for m in dict.fromkeys((*a.footprint, *b.footprint)):
+        row(f"{m} footprint", a.footprint[m], b.footprint[m], pretty_bytes)
+    row("working set", a.working_set["global"], b.working_set["global"], pretty_bytes)
+    row("flops", a.flops, b.flops)
+    row("launches", a.launches, b.launches)
+    row("barriers", a.barriers, b.barriers)
+    row("intensity", a.intensity(), b.intensity(), lambda v: f"{v:.2f}")
+    if a.occupancy is not None and b.occupancy is not None:
+        row("blocks per SM", a.occupancy.blocks, b.occupancy.blocks)
+    if a.estimate is not None and b.estimate is not None:
+        row("time (estimate)", a.time, b.time, lambda v: f"{v * 1e6:.4g} us")
+        rows.append(("bound", a.bound, b.bound, "same" if a.bound == b.bound else ""))
+    widths = [max(len(r[n]) for r in rows) for n in range(4)]
+    lines = [f"{r[0]:<{widths[0]}}  {r[1]:>{widths[1]}}  {r[2]:>{widths[2]}}  {r[3]:>{widths[3]}}".rstrip() for r in rows]
+    return "\n".join(lines)
+
+
+def data(c: Cost) -> dict[str, Any]:
+    """Stable keys; None where a number needs a size that is open, or a target."""
+
+    def n(formula: Closed) -> int | None:
+        return int(formula.eval(c.sizes)) if _known(c, formula) else None
+
+    def memory(m: str) -> dict[str, Any]:
+        formula = c.traffic.formula(m)
+        names = dict.fromkeys(f.buffer for f in c.traffic.flows if f.memory == m and not f.fill)
+        return {
+            "total": n(formula),
+            "formula": str(formula),
+            "buffers": {
+                b: {d: n(c.traffic.formula(m, d, b)) for d in ("read", "write")} | {"formula": str(c.traffic.formula(m, None, b))}
+                for b in names
+            },
+        }
+
+    known = _known(c, c.flops_formula, c.traffic.formula("global"))
+    time = c.estimate
+    live = c.working_set.formulas
+    return {
+        "name": c.name,
+        "target": None if c.target is None else c.target.name,
+        "sizes": dict(c.sizes),
+        "traffic": {m: memory(m) for m in c.traffic.memories if c.traffic.formula(m).terms},
+        "fill": {m: c.traffic.fill(m) for m in c.traffic.memories if known and c.traffic.fill_by_buffer(m)},
+        "footprint": {
+            m: {"bytes": n(c.footprint.formula(m)), "buffers": {b: n(f) for k, b, f in c.footprint.parts if k == m}}
+            for m in c.footprint
+        },
+        "footprint_marks": list(c.footprint.marks),
+        "working_set": {"global": c.working_set["global"] if _known(c, *live) else None},
+        "working_set_timeline": [n(f) for f in live],
+        "flops": n(c.flops_formula),
+        "flops_by_kind": {k: n(f) for k, f in c.flops_by_kind_formula.items()},
+        "intensity": {"global": c.intensity("global") if known and c.traffic.total("global") else None},
+        "lower_bound": {"global": n(c.lower_bound_formula())},
+        "launches": c.launches,
+        "barriers": c.barriers if _barriers(c) is not None else None,
+        "occupancy": None if c.occupancy is None else _occupancy(c),
+        "time": None if time is None else time.seconds,
+        "time_range": None if time is None else [time.low, time.high],
+        "bound": None if time is None else time.bound,
+        "launch": [
+            {
+                "name": one.name,
+                "blocks": n(one.blocks_formula),
+                "threads": one.threads,
+                "traffic": {m: n(one.traffic.formula(m)) for m in one.traffic.memories if one.traffic.formula(m).terms},
+                "footprint": {m: n(one.footprint.formula(m)) for m in one.footprint},
+                "flops": n(one.flops_formula),
+                "time": one.time,
+                "bound": one.bound,
+            }
+            for one in c.launch
+        ],
+        "notes": list(c.notes),
+        "problems": list(c.problems),
+    }
+
+
+def _occupancy(c: Cost) -> dict[str, Any]:
+    o = c.occupancy
+    assert o is not None
+    return {
+        "blocks": o.blocks,
+        "warps": o.warps,
+        "fraction": o.fraction,
+        "limiters": list(o.limiters),
+        "limits": dict(o.limits),
+        "unknown": list(o.unknown),
+        "gain": None if o.gain is None else str(o.gain),
+    }
+
+
+def _time_lines(c: Cost) -> list[str]:
+    time = c.estimate
+    if time is None:
+        return []
+    low, high = time.low * 1e6, time.high * 1e6
+    lines = [
+        f"  time about {time.seconds * 1e6:.4g} us, bound by {time.bound} (estimate by roofline; from {low:.4g} to {high:.4g})"
+    ]
+    if time.left_out:
+        lines.append(f"    left out: {', '.join(time.left_out)}, launch overhead, caches")
+    for one in c.launch if len(c.launch) > 1 else ():
+        if one.time is not None:
+            lines.append(f"    launch {one.name}: {one.time * 1e6:.4g} us, bound by {one.bound}")
+    if c.target is not None:
+        for one in c.launch:
+            w = one.waves(c.target) if one.is_bound else None
+            if w is not None:
+                lines.append(
+                    f"    {one.name}: {w.blocks:,} blocks in {w.waves} waves of {w.resident:,} ({float(w.efficiency):.1%})"
+                )
+    return lines
+
+
+def _known(c: Cost, *formulas: Closed) -> bool:
+    return all(f.names <= set(c.sizes) for f in formulas)
+
+
+def _barriers(c: Cost) -> int | None:
+    try:
+        return c.barriers
+    except ResourceError:
+        return None
+
+
+def _bytes(formula: Closed, c: Cost) -> str:
+    if not _known(c, formula):
+        return "?"
+    n = int(formula.eval(c.sizes))
+    text = pretty_bytes(n)
+    return text if text.endswith(" B") else f"{text} ({n:,} B)"
+
+
+def _formula(formula: Closed) -> str:
+    return f" = {formula}" if formula.constant is None else ""
+
+
+def _parts(c: Cost, memory: str) -> str:
+    return " + ".join(f"{b} {_bytes(f, c)}" if _known(c, f) else f"{b} {f}" for m, b, f in c.footprint.parts if m == memory)
+
+
+def _title(c: Cost) -> str:
+    return f"{c.name} on {c.target.name}" if c.target is not None else c.name

@@ -1,0 +1,184 @@
+"""`price`: what a program costs, as counts (exact) and estimates (by a stated rule) on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilec.cost.amounts import Held, Traffic, number
+from tilec.cost.cost import Cost, LaunchCost
+from tilec.cost.counting import Runs, barriers, flows, work
+from tilec.cost.fit import misfits
+from tilec.cost.launches import Launch, launches
+from tilec.cost.occupancy import Occupancy, occupancy
+from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
+from tilec.cost.time import estimate
+from tilec.errors import ScheduleError
+from tilec.ir.closed import Closed
+from tilec.ir.program import Program
+from tilec.ir.tree import addresses, sites
+from tilec.poly.count import Counter, NotClosed
+from tilec.targets import Target, load
+
+
+def price(
+    program: Program,
+    target: str | Target | None = None,
+    sizes: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    registers: int | None = None,
+) -> Cost:
+    """The cost of a program. Counts need no target; occupancy and time do.
+
+    sizes: numbers for sizes still open; without them the formulas are there and numbers that need them are refused. threads (per
+    block) and registers (per thread) are used where the program does not bind thread loops, or says nothing.
+    Raises TargetError (unknown machine), ScheduleError (sizes that don't fit the program), CountError (beyond the budget).
+    """
+    machine = None if target is None else load(target)
+    given = check_sizes(program, sizes or {})
+    runs = Runs(program, given)
+    steps = launches(program)
+    known = not [n for n in program.sizes if n not in given]
+    traffic = Traffic(flows(program, steps, runs), given)
+    every = list(sites(program.body))
+    touched_by: dict[str, list] = {}
+    for s in every:
+        for a, _, _ in addresses(s.action, program):
+            touched_by.setdefault(a.buffer, []).append(s)
+    least = compulsory(program, runs.counter)
+    try:
+        distinct = touched(program, runs.counter, touched_by)
+    except NotClosed as e:
+        raise runs.distinct_failed("global buffers", e) from None
+    costs: list[LaunchCost] = []
+    for n, step in enumerate(steps):
+        costs.append(_launch(program, machine, step, n, runs, traffic, given, threads, registers, known, least))
+    largest = max(costs, key=_size, default=None)
+    parts = list(largest.footprint.parts) if largest is not None else []
+    parts += [("global", name, c) for name, c in distinct.items()]
+    return Cost(
+        name=program.name,
+        target=machine,
+        sizes=given | dict(program.bound),
+        traffic=traffic,
+        footprint=Held(tuple(parts), given, largest.footprint.marks if largest is not None else ()),
+        working_set=working_set(program, steps, given),
+        compulsory=least,
+        launch=tuple(costs),
+        largest=costs.index(largest) if largest is not None else None,
+        notes=tuple(runs.notes),
+        problems=tuple(p for c in costs for p in c.problems),
+    )
+
+
+def _launch(
+    program: Program,
+    machine: Target | None,
+    step: Launch,
+    n: int,
+    runs: Runs,
+    traffic: Traffic,
+    given: Mapping[str, int],
+    threads: int | None,
+    registers: int | None,
+    known: bool,
+    least: Mapping[tuple[str, str], Closed],
+) -> LaunchCost:
+    extents = step.threads(given)
+    bound = None
+    if extents:
+        bound = 1
+        for e in extents.values():
+            bound *= e
+    per_block = bound if bound is not None else threads if step.collective else None
+    parts, marks = block_footprint(program, step, given, per_block)
+    footprint = Held(tuple(parts), given, tuple(marks))
+    mine = traffic.launch(step.number)
+    done = work(program, step, runs)
+    names, conditions = step.block_domain
+    blocks = runs.points(names, conditions, f"the blocks of {step.name}") if names else Closed.of(1)
+    shared = footprint.formula("shared").constant
+    resident: Occupancy | None = None
+    if machine is not None and machine.limits is not None and shared is not None:
+        resident = occupancy(machine, per_block, registers, shared)
+    time = None
+    if machine is not None and machine.figures and known:
+        bytes_ = mine.total("global")
+        touched_here = {f.buffer for f in mine.flows}
+        fewest = sum(number(c, given, "least bytes") for (b, _), c in least.items() if b in touched_here)
+        time = estimate(machine, bytes_, fewest, {k: number(c, given, "operations") for k, c in done.items()})
+    return LaunchCost(
+        number=n,
+        name=step.name,
+        is_bound=step.bound,
+        blocks_formula=blocks,
+        threads=per_block,
+        traffic=mine,
+        footprint=footprint,
+        work=tuple(done.items()),
+        barriers_formula=barriers(step, runs),
+        occupancy=resident,
+        estimate=time,
+        sizes=given,
+        problems=misfits(program, step, machine, footprint, resident),
+    )
+
+
+def _size(c: LaunchCost) -> tuple[int, int]:
+    """Larger means more shared memory, then more registers."""
+
+    def constant(memory: str) -> int:
+        found = c.footprint.formula(memory).constant
+        return found if found is not None else 0
+
+    return constant("shared") + constant("scratch"), constant("register")
+
+
+def compulsory(program: Program, counter: Counter) -> dict[tuple[str, str], Closed]:
+    """(parameter, direction) → bytes that cross global memory's edge in any schedule: inputs read once, outputs written once.
+
+    A written parameter counts as read only where its first access reads it and no other statement writes it: a valid lower bound.
+    """
+    source = program.source
+    every = list(sites(source.body))
+    out: dict[tuple[str, str], Closed] = {}
+    for b in source.buffers:
+        if b.role != "param":
+            continue
+        mine = [s for s in every if any(a.buffer == b.name for a, _, _ in addresses(s.action, source))]
+        writers = [s for s in mine if any(a.buffer == b.name and w for a, _, w in addresses(s.action, source))]
+        if not mine:
+            continue
+        try:
+            if not writers or (len(writers) == 1 and first_is_read(source, mine, b.name)):
+                out[b.name, "read"] = touched(source, counter, {b.name: mine}, reads_only=True)[b.name]
+            if writers:
+                out[b.name, "write"] = touched(source, counter, {b.name: writers})[b.name]
+        except NotClosed:
+            continue  # leaving a buffer out keeps the bound valid
+    return out
+
+
+def check_sizes(program: Program, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes as ints, those already bound left out; ScheduleError for unknown names and numbers that don't fit."""
+    bound = dict(program.bound)
+    out: dict[str, int] = {}
+    for name, value in sizes.items():
+        if name not in program.sizes and name not in bound:
+            known = ", ".join((*program.sizes, *bound)) or "none"
+            raise ScheduleError(f"cost: no size '{name}'. Sizes of {program.name}: {known}.")
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ScheduleError(f"cost({name}={value!r}): a size must be an integer, not {type(value).__name__}")
+        n = int(value)
+        if not 1 <= n <= 2**31:
+            raise ScheduleError(f"cost({name}={n}): a size must be between 1 and 2^31")
+        if name in bound:
+            if bound[name] != n:
+                raise ScheduleError(f"cost({name}={n}): the size {name} is already bound to {bound[name]}")
+            continue
+        out[name] = n
+    for c in program.where:
+        if c.names <= set(out) and not c.holds(out):
+            given = ", ".join(f"{n}={out[n]}" for n in sorted(c.names))
+            raise ScheduleError(f"cost({given}): the kernel assumes {c}")
+    return out
