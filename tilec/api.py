@@ -12,9 +12,10 @@ import numpy as np
 
 from tilec import workloads
 from tilec.codegen import numpy_source, tile
+from tilec.cost.cost import Cost
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.pipeline import pipeline_time
-from tilec.cost.price import Cost, price
+from tilec.cost.price import price
 from tilec.cost.roofline import roofline
 from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
@@ -130,7 +131,9 @@ class Schedule(base.Schedule):
 
     kernel: Kernel | None = field(default=None, compare=False)
 
-    def cost(self, target: str | Target, threads: int | None = None, registers: int | None = None, **sizes: int) -> Cost:
+    def cost(
+        self, target: str | Target | None = None, threads: int | None = None, registers: int | None = None, **sizes: int
+    ) -> Cost:
         """What it costs on `target`; every size that the schedule does not bind is given here.
 
         threads per block and registers per thread are used where the schedule does not fix them.

@@ -18,8 +18,8 @@ from tilec.runtime.compare import compare, random_inputs
 from tilec.targets import names as target_names
 
 
-def _scheduled(o: argparse.Namespace, progress: Progress) -> tuple[api.Schedule, dict[str, int]]:
-    """The schedule that the options name, and the sizes that it does not bind."""
+def _scheduled(o: argparse.Namespace, progress: Progress, bind: bool = True) -> tuple[api.Schedule, dict[str, int]]:
+    """The schedule that the options name, its sizes bound unless told otherwise; and the sizes that it does not bind."""
     kernel = load_kernel(o.kernel)
     sizes = parse_sizes(o.sizes)
     program = kernel.program
@@ -35,7 +35,7 @@ def _scheduled(o: argparse.Namespace, progress: Progress) -> tuple[api.Schedule,
     s = load_schedule(
         kernel,
         o.schedule,
-        sizes,
+        sizes if bind else {},
         reassociate=tuple(o.reassociate) if o.reassociate else None,
         contract=o.contract,
         proof_budget=o.proof_budget,
@@ -98,7 +98,7 @@ def command_check(o: argparse.Namespace, progress: Progress) -> Answer:
 
 
 def command_cost(o: argparse.Namespace, progress: Progress) -> Answer:
-    s, sizes = _scheduled(o, progress)
+    s, sizes = _scheduled(o, progress, bind=False)  # open sizes give closed forms next to the numbers
     missing = [n for n in s.program.sizes if n not in sizes]
     if missing:
         raise ScheduleError(f"cost: the sizes {', '.join(missing)} are open: add {missing[0]}=1024")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tilec.cost.price import Cost
+from tilec.cost.cost import Cost
 
 
 def cost_text(cost: Cost) -> str:
