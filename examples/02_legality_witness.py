@@ -14,7 +14,7 @@ def wavefront(a: f32[N + 1, N + 1]):
 
 
 s = wavefront.schedule()
-print(s, "\n")
+print(s, end="\n\n")
 
 try:
     s.reorder("j", "i")

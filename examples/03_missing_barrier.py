@@ -19,8 +19,8 @@ def neighbours(x: f32[M, N], y: f32[M, N]):
 
 
 s = neighbours.schedule(N=256).place("t", "shared").bind("r", "block.x").bind(("i", "j"), "thread.x")
-print(s, "\n")
-print("verdict:", s.check(), "\n")
+print(s, end="\n\n")
+print("verdict:", s.check(), end="\n\n")
 
 try:
     s.barrier("i", remove=True)

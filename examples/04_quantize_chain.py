@@ -6,7 +6,7 @@ import numpy as np
 import tilec
 
 chain = tilec.workload("act_chain")
-print(chain, "\n")
+print(chain, end="\n\n")
 
 separate = chain.schedule()
 first = separate.compute_inline("T")  # SiLU inside the product; T is never stored
@@ -19,7 +19,7 @@ for name, s in (("separate", separate), ("SiLU+product", first), ("product+quant
     cost = s.cost("h200", M=1024, N=12288)
     print(f"{name:24} {cost.traffic.total('global') / MiB:10.0f} MiB {cost.working_set['global'] / MiB:9.0f} MiB")
 
-print("\n" + str(fused), "\n")
+print("\n" + str(fused), end="\n\n")
 print("verdict:", fused.check())
 
 rng = np.random.default_rng(0)

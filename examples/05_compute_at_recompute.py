@@ -5,12 +5,12 @@ import numpy as np
 import tilec
 
 blur = tilec.workload("blur")
-print(blur, "\n")
+print(blur, end="\n\n")
 
 tiled = blur.schedule().tile(("Y.i", "Y.j"), (16, 32), into=(("io", "ii"), ("jo", "ji")))
 local = tiled.compute_at("H", "jo").place("H", "shared")
-print(local, "\n")
-print("verdict:", local.check(), "\n")
+print(local, end="\n\n")
+print("verdict:", local.check(), end="\n\n")
 
 for name, s in (("stored whole", tiled), ("at the tile", local)):
     cost = s.cost("rtx-4090", M=1024, N=1024)

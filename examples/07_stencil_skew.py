@@ -19,10 +19,10 @@ s = heat.schedule()
 try:
     s.tile(("t", "i"), (8, 32))
 except tilec.errors.LegalityError as error:
-    print(error.render(), "\n")
+    print(error.render(), end="\n\n")
 
 tiled = s.skew("i", by="t").tile(("t", "i"), (8, 32))
-print(tiled, "\n")
+print(tiled, end="\n\n")
 print("verdict:", tiled.check())
 print("steps:")
 print(tiled.trace)

@@ -55,6 +55,6 @@ JOBS = (
 
 for name, sizes, small, scalars in JOBS:
     kernel = tilec.workload(name)
-    print(kernel, "\n")
+    print(kernel, end="\n\n")
     for target in TARGETS:
         show(kernel, sizes, small, scalars, random_arrays(kernel, small), target)
