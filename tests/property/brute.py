@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 from tilec.ir import program as ir
 from tilec.ir.affine import Aff
+from tilec.ir.tree import sites
 
 Index = tuple[int, ...]
 Env = dict[str, int]
 Content = Any  # None or a tuple, as above
+APART = ("parallel", "vector", *ir.BLOCK_KINDS)
 NEVER = float("inf")  # the completion time of a copy that nobody waits for
 
 
@@ -139,8 +141,10 @@ class Machine:
         self.run = Run()
         self.cells: dict[tuple, tuple[tuple, Content]] = {}  # cell -> (owner iteration, content)
         self.time = 0
-        self.open: dict[tuple, list[Event]] = {}  # block -> asynchronous copies issued since the last commit
-        self.groups: dict[tuple, list[list[Event]]] = {}  # block -> groups in flight, oldest first
+        self.open: dict[tuple, list[Event]] = {}  # crew -> asynchronous copies issued since the last commit
+        self.groups: dict[tuple, list[list[Event]]] = {}  # crew -> groups in flight, oldest first
+        sync = [s.position for s in sites(program.body) if isinstance(s.action, ir.Barrier | ir.Commit | ir.Wait)]
+        self.syncing = {p[:n] for p in sync for n in range(1, len(p))}  # loops with such an action inside
         self.shape = {b.name: tuple(e.eval(self.sizes) for e in b.shape) for b in program.buffers}
         self.free_roots = {(program.statement[s].target.buffer, plain(program.statement[s].op)) for s in free}
         for action, position, path, env in self.walk(program.body, (), (), self.sizes):
@@ -173,6 +177,7 @@ class Machine:
         target = (
             f" into {instance_text(action.dst.buffer, self.numbers(action.dst.index, env))}" if hasattr(action, "dst") else ""
         )
+        crew = tuple(s for s in path if s.kind in APART and s.position in self.syncing)  # who shares groups of copies
         event = Event(self.time, path, type(action).__name__ + target, self.time, block, thread)
         match action:
             case ir.Leaf():
@@ -180,7 +185,7 @@ class Machine:
             case ir.Copy():
                 if action.asynchronous:
                     event.end = NEVER
-                    self.open.setdefault(block, []).append(event)
+                    self.open.setdefault(crew, []).append(event)
                 self.store(action.dst, self.load(action.src, event, env), event, env)
             case ir.Identity():
                 self.store(action.dst, ("sum", plain(action.op), frozenset()), event, env)
@@ -195,9 +200,9 @@ class Machine:
             case ir.Barrier():
                 self.run.barriers.setdefault(block, []).append(self.time)
             case ir.Commit():
-                self.groups.setdefault(block, []).append(self.open.pop(block, []))
+                self.groups.setdefault(crew, []).append(self.open.pop(crew, []))
             case ir.Wait(n=n):
-                groups = self.groups.setdefault(block, [])
+                groups = self.groups.setdefault(crew, [])
                 while len(groups) > n:
                     for copy in groups.pop(0):
                         copy.end = self.time

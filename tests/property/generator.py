@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from brute import original_is_defined
-
+from tests.property.brute import original_is_defined
 from tilec.ir.affine import Aff, AffLike, Constraint
 from tilec.ir.expr import Binary, Cast, Compare, Const, Expr, Index, Load, Select
 from tilec.ir.program import Access, Address, Buffer, Guard, Leaf, Loop, Node, Program, Statement

@@ -7,8 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from mutations import mutate
-
+from tests.property.mutations import mutate
 from tilec.errors import ScheduleError
 from tilec.ir.program import Program
 from tilec.ir.tree import sites

@@ -16,10 +16,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from brute import Machine, judge
-from generator import TRIED, random_program, sizes_of
-from sequences import rewritten
 
+from tests.property.brute import Machine, judge
+from tests.property.generator import TRIED, random_program, sizes_of
+from tests.property.sequences import rewritten
 from tilec.errors import Witness
 from tilec.ir.dtypes import to_storage
 from tilec.ir.interp import run
