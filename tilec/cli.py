@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from tilec import cli_commands
 from tilec.cli_answer import Answer, Progress
-from tilec.errors import TilecError
+from tilec.errors import InternalError, TilecError
 from tilec.report.verdict import error_data
 
-EXIT = {"fine": 0, "no": 1, "mistake": 2, "interrupted": 130}
+EXIT = {"fine": 0, "no": 1, "mistake": 2, "fault": 3, "interrupted": 130}
+FAULT = "This is a fault of tilec, not yours. Please report it with the kernel, the schedule and the output of --traceback."
 KERNEL_HELP = "a library kernel (see: tilec list) or file.py:name"
 SIZES_HELP = "sizes, as M=1024"
 
@@ -24,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tilec",
         description="Schedule affine loop nests: see the proof, the pseudocode and the cost; pick a schedule; run it.",
-        epilog="exit status: 0 fine, 1 the answer is no (illegal, different, nothing fits), 2 a mistake, 130 interrupted",
+        epilog="exit status: 0 fine, 1 the answer is no, 2 a mistake, 3 a fault of tilec, 130 interrupted",
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="one JSON object on standard output (keys: docs/cli.md)")
@@ -126,21 +127,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(answer.data, ensure_ascii=False) if options.json else answer.text)
         sys.stdout.flush()
         return answer.code
-    except TilecError as error:
-        progress.end()
-        if options.traceback:
-            traceback.print_exc()
-        if options.json:
-            print(json.dumps({"error": error_data(error)}, ensure_ascii=False))
-        print("\n  ".join([error.render(), *getattr(error, "__notes__", [])]), file=sys.stderr)
-        return EXIT["mistake"]
+    except BrokenPipeError:  # `tilec list | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT["fine"]
     except KeyboardInterrupt:
         progress.end()
         print(f"interrupted: {progress.summary()}", file=sys.stderr)
         return EXIT["interrupted"]
-    except BrokenPipeError:  # `tilec list | head`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT["fine"]
+    except TilecError as error:
+        return _refuse(error, options, progress)
+    except Exception as fault:
+        text = f"{options.command} failed with {type(fault).__name__}: {fault}\n  {FAULT}"
+        return _refuse(InternalError(text), options, progress)
+
+
+def _refuse(error: TilecError, options: argparse.Namespace, progress: Progress) -> int:
+    """Show an error; called while the exception that it stands for is handled."""
+    progress.end()
+    if options.traceback:
+        traceback.print_exc()
+    if options.json:
+        print(json.dumps({"error": error_data(error)}, ensure_ascii=False))
+    print("\n  ".join([error.render(), *getattr(error, "__notes__", [])]), file=sys.stderr)
+    return EXIT["fault" if isinstance(error, InternalError) else "mistake"]
 
 
 def entry() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import traceback
@@ -45,7 +46,8 @@ def _line_of(error: BaseException, path: Path) -> int | None:
 def guarded(path: Path, what: str, action: Any) -> Any:
     """action(), with whatever a person's file raises turned into one error that names the file and the line."""
     try:
-        return action()
+        with contextlib.redirect_stdout(sys.stderr):  # what a file prints is no part of the answer
+            return action()
     except TilecError as e:
         line = _line_of(e, path)
         if not (isinstance(e, LanguageError) and e.file):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec import cli
+from tilec import cli, cli_commands
 
 HEAD = """import tilec
 from tilec import f32, sizes
@@ -134,6 +134,27 @@ def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     error = json.loads(captured.out)["error"]
     assert error["class"] == "ScheduleError"
     assert error["text"] in captured.err
+
+
+def test_a_fault_of_tilec_is_called_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(options, progress):  # type: ignore[no-untyped-def]
+        raise KeyError("i7")
+
+    monkeypatch.setattr(cli_commands, "command_list", broken)
+    assert cli.main(["list"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("InternalError: list failed with KeyError: 'i7'\n  This is a fault of tilec, not yours.")
+    assert "Traceback" not in captured.err
+
+
+def test_what_a_file_prints_does_not_spoil_the_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + 'print("loaded")\n')
+    assert cli.main(["show", f"{file}:double", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["kernel"] == "double"
+    assert captured.err == "loaded\n"
 
 
 def test_the_traceback_is_there_for_those_who_ask(capsys: pytest.CaptureFixture[str]) -> None:
