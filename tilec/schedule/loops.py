@@ -47,7 +47,7 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
     bare = simple(program, node, known)
     lows, ups = bare.lower, bare.upper
     base, extent = lows[0], ups[0] - lows[0]
-    several = len(lows) > 1 or (tail in ("min", "guard") and _moves(program, position, lows[0]))
+    several = len(lows) > 1 or (tail in ("min", "guard") and _moves(program, position, base))
     if several:
         base = Aff(0)
     value = base + Aff.of(outer) * factor + inner
