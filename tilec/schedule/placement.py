@@ -14,7 +14,7 @@ from tilec.schedule.core import primitive
 from tilec.schedule.names import display, find_buffer, find_loop
 from tilec.schedule.owners import repair
 from tilec.schedule.placement_region import Place, joins, rebase, recomputed, separate, shrink
-from tilec.schedule.placement_uses import Use, all_uses, common, conditions_to, insert, inside, loops_to, uses
+from tilec.schedule.placement_uses import Use, all_uses, check_room, common, conditions_to, insert, inside, loops_to, uses
 
 
 @primitive("placement")
@@ -24,6 +24,7 @@ def compute_at(program: Program, buffer: str, loop: str) -> Program:
     1. Something outside the nest that computes `buffer` reads it, and every such reader is inside `loop`.
     2. Below the nearest common ancestor of the writers and `loop`, one child holds all writers, and it does not hold `loop`.
     3. Other buffers that this nest writes are read only in it or inside `loop`.
+    4. The nest may stand there: it holds no block loop, no thread axis that is around already, and no block loop is beside it.
 
         for i in 0..N: B[i] = f(A[i])             for io:
         for io:                            ->         for i in 0..4: B[4*io + i] = f(A[4*io + i])
@@ -100,6 +101,7 @@ def reverse_compute_at(program: Program, buffer: str, loop: str) -> Program:
     1. Below the nearest common ancestor of the writers of `buffer` and `loop`, one child holds all writers, not holding `loop`.
     2. That nest reads something that is written inside `loop`.
     3. Nothing inside `loop` reads what the nest writes.
+    4. The nest may stand there (as for compute_at).
 
         for io:                                         for io:
             for i in 0..4: B[4*io + i] = f(..)    ->        for i in 0..4: B[4*io + i] = f(..)
@@ -162,6 +164,7 @@ def _move(program: Program, child: Position, anchor: Position, groups: Sequence[
     place = Place(tuple(loop.var for loop in loops_to(program.body, parent)), conditions_to(program.body, parent))
     above = conditions_to(program.body, child[:-1])
     outside = [loop.var for loop in loops_to(program.body, child[:-1])]
+    check_room(program, parent, at(program.body, child))
     moved, became = separate(program, at(program.body, child), [v for v in place.loops if v not in outside])
     names = {old: new for old, (new,) in became.items()}
     for own, wanted in groups:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff
 from tilec.ir.program import Address, Buffer, Copy, Inline, Leaf, Node, Program, Read, Statement
-from tilec.ir.tree import Body, map_addresses, put, transform
+from tilec.ir.tree import Body, Position, map_addresses, put, transform
 from tilec.poly.regions import Piece, injective
 from tilec.schedule.core import primitive
 from tilec.schedule.names import find_buffer
-from tilec.schedule.placement_uses import Use, addressing, all_uses, loops_to
+from tilec.schedule.placement_uses import Use, addressing, all_uses, inside, loops_to, owner_position
 
 
 @primitive("placement")
@@ -92,7 +92,7 @@ class _Inliner:
     def __init__(self, program: Program, everything: dict[str, list[Use]]):
         self.program, self.everything = program, everything
 
-    def inlined(self, buffer: str, producer: Leaf, positions: set[tuple[int, ...]]) -> Body:
+    def inlined(self, buffer: str, producer: Leaf, positions: set[Position]) -> Body:
         def at_reader(a: Address, logical: tuple[Aff, ...], write: bool) -> Read:
             if a.buffer != buffer or write:
                 return a
@@ -127,17 +127,16 @@ class _Inliner:
         return addressing(self.everything[name], self.fixed(name)).physical(logical)
 
     def fixed(self, name: str) -> list[str]:
-        owner = self.program.buffer[name].owner
-        path = [loop.var for loop in loops_to(self.program.body, self.everything[name][0].position[:-1])]
-        return [*self.program.sizes, *(path[: path.index(owner) + 1] if owner in path else [])]
+        owner = owner_position(self.program, self.program.buffer[name], self.everything[name])
+        return [*self.program.sizes, *(loop.var for loop in loops_to(self.program.body, owner))]
 
-    def check_reach(self, producer: Leaf, position: tuple[int, ...]) -> None:
-        around = [loop.var for loop in loops_to(self.program.body, position[:-1])]
+    def check_reach(self, producer: Leaf, position: Position) -> None:
         for name in _read_buffers(producer.reads):
             b = self.program.buffer[name]
-            if b.owner is not None and (b.placed or b.role != "temp") and b.owner not in around:
+            if not inside(position, owner_position(self.program, b, self.everything[name])):
                 raise ScheduleError(
-                    f"the producer reads '{name}', which lives in one iteration of '{b.owner}': a reader is outside"
+                    f"the producer reads '{name}', which lives in one iteration of '{b.owner}', and a reader is outside. "
+                    f"Inline before '{name}' is placed"
                 )
 
 

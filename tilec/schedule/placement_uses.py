@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import Address, Guard, Loop, Node, Program
-from tilec.ir.tree import Body, Position, Site, addresses, at, loop_conditions, path_to, sites, updates
+from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Address, Barrier, Buffer, Commit, Guard, Loop, Node, Program, Wait
+from tilec.ir.tree import Body, Position, Site, addresses, at, loop_conditions, loops, path_to, sites, updates
 from tilec.poly.regions import Piece
 
 
@@ -48,8 +48,14 @@ def all_uses(program: Program, under: Position = ()) -> dict[str, list[Use]]:
             continue
         update = updates(site.action, program)
         for address, logical, write in addresses(site.action, program):
+            logical = with_slot(program.buffer[address.buffer], address, logical)
             out.setdefault(address.buffer, []).append(Use(site, address, logical, write, write and update))
     return out
+
+
+def with_slot(b: Buffer, address: Address, logical: tuple[Aff, ...]) -> tuple[Aff, ...]:
+    """The logical index; that of a partial result begins with its slot, which no statement knows."""
+    return (address.index[0], *logical) if b.role == "partial" else logical
 
 
 def inside(position: Position, ancestor: Position) -> bool:
@@ -78,6 +84,15 @@ def loops_to(body: Body, position: Position) -> list[Loop]:
     if position:
         path.append(at(body, position))
     return [n for n in path if isinstance(n, Loop)]
+
+
+def owner_position(program: Program, b: Buffer, found: Sequence[Use]) -> Position:
+    """Where the loop stands that owns the buffer; () when the program does, or the default placement decides."""
+    if b.owner is None or not found or (b.role == "temp" and not b.placed):
+        return ()
+    position = found[0].position
+    depth = next(n for n, x in enumerate(path_to(program.body, position), 1) if isinstance(x, Loop) and x.var == b.owner)
+    return position[:depth]
 
 
 def conditions_to(body: Body, position: Position) -> tuple[Constraint, ...]:
@@ -113,6 +128,32 @@ def insert(body: Body, position: Position, before: Sequence[Node] = (), after: S
     assert isinstance(node, Loop | Guard)
     new = replace(node, body=insert(node.body, rest, before, after))
     return (*body[:n], new, *body[n + 1 :])
+
+
+def check_room(program: Program, position: Position, nest: Node | None = None) -> None:
+    """ScheduleError unless `nest` (None: serial loops of copies) can stand directly under the loop at `position`."""
+    beside = [n.var for n in children(program.body, position) if isinstance(n, Loop) and n.kind in BLOCK_KINDS]
+    if beside:
+        raise ScheduleError(f"only the block loop '{beside[0]}' may stand there. Inside it is possible")
+    if nest is None:
+        return
+    around = loops_to(program.body, position)
+    inner = [loop for _, loop in loops((nest,))]
+    blocks = [loop.var for loop in inner if loop.kind in BLOCK_KINDS]
+    if blocks:
+        raise ScheduleError(f"the nest holds the block loop '{blocks[0]}', which must be outermost: move it first, then bind")
+    for loop in inner:
+        same = [x.var for x in around if x.kind == loop.kind and loop.kind in THREAD_KINDS]
+        if same:
+            raise ScheduleError(f"'{loop.var}' and '{same[0]}' around it would both be {loop.kind}: move it first, then bind")
+    threads = [x.var for x in around if x.kind in THREAD_KINDS]
+    if not threads:
+        return
+    if any(isinstance(s.action, Barrier | Commit | Wait) for s in sites((nest,))):
+        raise ScheduleError(f"the nest synchronises, which a single thread of '{threads[0]}' cannot: move it first")
+    owned = [b.name for b in program.buffers if b.memory == "shared" and b.owner in {loop.var for loop in inner}]
+    if owned:
+        raise ScheduleError(f"the nest owns the shared '{owned[0]}', which would then belong to a thread of '{threads[0]}'")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilec.poly.regions import Piece, covers, hull
 from tilec.schedule.core import choice, primitive
 from tilec.schedule.names import display, find_buffer, find_loop, free_name, new_name
 from tilec.schedule.nest import guarded
-from tilec.schedule.placement_uses import Use, conditions_to, insert, inside, loops_to, uses
+from tilec.schedule.placement_uses import Use, check_room, conditions_to, insert, inside, loops_to, owner_position, uses
 from tilec.schedule.storage import Tile, boxed, redirect, source_address
 
 
@@ -26,6 +26,7 @@ def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | 
     2. `memory` is global, shared, register or scratch; shared not at or below a thread loop.
     3. `into` is a free name; by default `buffer_memory`.
     4. The cells read have a box of fixed extent (constant, or affine in the sizes).
+    5. No block loop stands directly inside `at`.
 
         for ko:                              for ko:
             for i in 0..64:                      A_shared: bf16[64, 32] in shared
@@ -100,9 +101,10 @@ class _Cache:
     @staticmethod
     def of(program: Program, b: Buffer, position: Position, memory: str, into: str | None, found: Sequence[Use]) -> _Cache:
         choice(memory, "memory", MEMORIES)
+        check_room(program, position)
         path = loops_to(program.body, position)
         outer = tuple(loop.var for loop in path)
-        if b.owner is not None and (b.placed or b.role != "temp") and b.owner not in outer:
+        if not inside(position, owner_position(program, b, found)):
             raise ScheduleError(f"'{b.name}' lives in one iteration of '{b.owner}', which is inside '{outer[-1]}'")
         threads = [loop.var for loop in path if loop.kind in THREAD_KINDS]
         if memory == "shared" and threads:
