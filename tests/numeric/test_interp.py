@@ -261,15 +261,15 @@ def test_an_access_outside_its_buffer_is_an_internal_error(vectorize: bool) -> N
 
 
 def test_speed() -> None:
-    """A 256³ GEMM takes under a second, tiled trees of 100³ too; the limits leave room for a loaded machine."""
+    """A 256³ GEMM takes under a second, tiled trees of 100³ too (processor time: the machine may be busy)."""
     arrays = {"A": values("bf16", 256, 256), "W": values("bf16", 256, 256, seed=1)}
-    start = time.perf_counter()
+    start = time.process_time()
     run(h.gemm_silu(), arrays)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     small = {"A": values("bf16", 100, 101), "W": values("bf16", 101, 99, seed=1)}
     expected = run(h.gemm_silu(), small)
     for tile, block in ((4, 4), (32, 16)):
-        start = time.perf_counter()
+        start = time.process_time()
         got = run(h.gemm_silu_tiled(tile, block), small)
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
         assert same_bits(got["Y"], expected["Y"])

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import LanguageError
-from tilec.ir.affine import Aff, Div
-from tilec.ir.dtypes import DTYPES, encode
-from tilec.ir.dtypes import decode as stored
+from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.dtypes import DTYPES, decode, encode
 from tilec.ir.program import Buffer, Program
 
 LARGEST_SIZE = 2**31 - 1
@@ -53,7 +52,7 @@ def check_arrays(program: Program, arrays: Mapping[str, Any]) -> dict[str, np.nd
     buffers = {b.name: b for b in parameters(program)}
     for name in arrays:
         if name not in buffers:
-            near = get_close_matches(name, buffers, 1)
+            near = [b for b in buffers if b.lower() == name.lower()] or get_close_matches(name, buffers, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise LanguageError(f"{program.name}: no array parameter {name!r}.{hint}\n  expected: {signature(program)}")
     missing = [n for n in required(program) if n not in arrays]
@@ -142,8 +141,13 @@ def check_sizes(program: Program, arrays: Mapping[str, np.ndarray], given: Mappi
     for c in program.where:
         if not c.holds(sizes):
             values = ", ".join(f"{n} = {sizes[n]}" for n in sorted(c.names))
-            raise LanguageError(f"{name}: assumes {c}, which {values} does not meet")
+            raise LanguageError(f"{name}: assumes {_short(c)}, which {values} does not meet")
     return sizes
+
+
+def _short(c: Constraint) -> str:
+    """The shorter of the two forms: `N % 2 == 0` rather than `N == 2*floor(N/2)`."""
+    return min(str(c), f"{c.expr} {'==' if c.equal else '>='} 0", key=len)
 
 
 def _solve(e: Aff, extent: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:
@@ -175,5 +179,5 @@ def check_scalars(program: Program, given: Mapping[str, float] | None) -> dict[s
         if d.kind == "int" and not (float(value).is_integer() and d.lowest <= value <= d.largest):
             raise LanguageError(f"{program.name}: scalar {n} = {value!r} is not a whole number within {dtype}")
         exact = np.asarray(value, dtype=np.float64)
-        out[n] = stored(dtype, encode(dtype, exact))[()]
+        out[n] = decode(dtype, encode(dtype, exact))[()]
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -114,8 +114,15 @@ class Memory:
     def _locate(self, where: Where, state: State) -> tuple[Store, Any, list[int] | None]:
         """(store, offset, steps): cell offset + Σ step·position over the lane axes; steps None: offset is an array of cells."""
         store = self.stores[where.buffer]
-        steps = [0] * len(state.extents)
         offset: Any = 0
+        if not state.extents:  # one iteration at a time
+            for e, n, stride in zip(where.index, store.shape, store.strides, strict=True):
+                v = e.eval(state.env)
+                if not 0 <= v < n:
+                    self._leaves(where, v, v, n)
+                offset += v * stride
+            return store, offset, []
+        steps = [0] * len(state.extents)
         general = False
         for e, n, stride in zip((*store.lanes, *where.index), store.shape, store.strides, strict=True):
             affine = _along_axes(e, state)
@@ -133,14 +140,17 @@ class Memory:
                     a, b = a + min(reach, 0), b + max(reach, 0)
                     steps[axis] += c * stride
             if a < 0 or b >= n:
-                text = f"{where.buffer}[{', '.join(map(str, where.index))}]"
-                raise InternalError(f"{self.program}: {text} leaves {where.buffer}: {a}..{b}, the extent is {n}")
+                self._leaves(where, a, b, n)
         if not general:
             return store, int(offset), steps
         for axis, step in enumerate(steps):
             if step:
                 offset = offset + state.env[state.positions[axis]] * step
         return store, offset, None
+
+    def _leaves(self, where: Where, low: int, high: int, extent: int) -> NoReturn:
+        text = f"{where.buffer}[{', '.join(map(str, where.index))}]"
+        raise InternalError(f"{self.program}: {text} leaves {where.buffer}: {low}..{high}, the extent is {extent}")
 
 
 def _along_axes(e: Aff, state: State) -> tuple[int, list[tuple[int, int]]] | None:

@@ -56,6 +56,11 @@ class DType:
     saturates: bool = False
 
     @property
+    def direct(self) -> bool:
+        """Is the arithmetic type the storage type itself?"""
+        return self.name == self.arithmetic
+
+    @property
     def bytes(self) -> int:
         return self.bits // 8
 
@@ -105,7 +110,8 @@ def check_rule(dtype: str, rule: str | None) -> None:
 
 def convert(values: np.ndarray, arithmetic: str) -> np.ndarray:
     """Arithmetic value to a wider or equal arithmetic type (i32 to f32 rounds once, nearest even)."""
-    return np.asarray(values).astype(ARITHMETIC_NUMPY[arithmetic], copy=False)
+    to = ARITHMETIC_NUMPY[arithmetic]
+    return values if values.dtype == to else values.astype(to)
 
 
 def to_storage(dtype: str, values: np.ndarray, rule: str | None = None) -> np.ndarray:
@@ -126,7 +132,7 @@ def round_through(dtype: str, values: np.ndarray, rule: str | None = None) -> np
 
 def decode(dtype: str, raw: np.ndarray) -> np.ndarray:
     """Elements held as DTYPES[dtype].raw, in the arithmetic type."""
-    if dtype in ("f64", "f32", "i32"):
+    if DTYPES[dtype].direct:
         return raw
     if dtype == "bf16":
         return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -137,11 +143,12 @@ def decode(dtype: str, raw: np.ndarray) -> np.ndarray:
 
 def encode(dtype: str, values: np.ndarray, rule: str | None = None) -> np.ndarray:
     """Arithmetic values rounded once, as an array of DTYPES[dtype].raw."""
-    check_rule(dtype, rule)
+    if rule is not None or dtype not in DTYPES:
+        check_rule(dtype, rule)
     d = DTYPES[dtype]
-    values = np.asarray(values)
-    if values.dtype == d.raw and dtype in ("f64", "f32", "i32") and rule != "saturate":
+    if d.direct and rule != "saturate" and getattr(values, "dtype", None) == d.raw:
         return values
+    values = np.asarray(values)
     with np.errstate(all="ignore"):
         if d.kind == "int":
             return _to_integer(d, values, rule)
