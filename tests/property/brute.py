@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 from tilec.ir import program as ir
@@ -34,7 +34,7 @@ NEVER = float("inf")  # the completion time of a copy that nobody waits for
 
 
 class Fault(NamedTuple):
-    kind: str  # wrong source, lost value, race, bounds, domain, repeated, missing, permission, tree
+    kind: str  # wrong source, lost value, race, bounds, domain, repeated, missing, permission
     text: str
 
 
@@ -46,7 +46,7 @@ class Judgement(NamedTuple):
         return not self.faults
 
     def __str__(self) -> str:
-        return "legal" if self.legal else "illegal: " + "; ".join(f"{f.kind}: {f.text}" for f in self.faults[:4])
+        return "; ".join(f"{f.kind}: {f.text}" for f in self.faults[:4]) or "legal"
 
 
 class Step(NamedTuple):
@@ -59,29 +59,20 @@ class Step(NamedTuple):
     first: int  # the lower bound
 
 
+Path = tuple[Step, ...]
+Body = tuple[ir.Node, ...]
+
+
 @dataclass
 class Event:
     """One executed action that touches cells: it starts at `time` and is complete at `end` (later for asynchronous copies)."""
 
     time: int
-    path: tuple[Step, ...]
+    path: Path
     text: str
     end: float
     block: tuple  # the launch (top-level nest) and the block inside it
     thread: Index
-
-
-@dataclass
-class Run:
-    """What one execution of a program did."""
-
-    reads: list[tuple[str, Index, int, Content, str]] = field(default_factory=list)  # n = -1: the old value
-    executed: Counter = field(default_factory=Counter)
-    written: Counter = field(default_factory=Counter)  # executions that stored their result (not inlined ones)
-    final: dict[tuple[str, Index], Content] = field(default_factory=dict)  # array parameters at the end
-    touched: dict[tuple, list[tuple[Event, bool]]] = field(default_factory=dict)  # cell -> accesses (event, write?)
-    barriers: dict[tuple, list[int]] = field(default_factory=dict)  # block -> times
-    faults: list[Fault] = field(default_factory=list)
 
 
 def permitted(program: ir.Program) -> frozenset[str]:
@@ -90,7 +81,7 @@ def permitted(program: ir.Program) -> frozenset[str]:
     An element updated by two different operations keeps its order: max(a + b, c) is not a + max(b, c).
     """
     free: set[str] = set()
-    for buffer in {s.target.buffer for s in program.statements}:
+    for buffer in program.source.buffer:
         updates = [s for s in program.statements if s.target.buffer == buffer and s.op != "="]
         ops = {s.op for s in updates}
         i32 = program.source.buffer[buffer].dtype == "i32"
@@ -98,11 +89,6 @@ def permitted(program: ir.Program) -> frozenset[str]:
         if len(ops) == 1 and (named or i32 or ops <= {"max=", "min="}):
             free |= {s.name for s in updates}
     return frozenset(free)
-
-
-def plain(op: str) -> str:
-    """`+=` and `+` name the same combination."""
-    return op.removesuffix("=")
 
 
 def combine(op: str, *parts: Content) -> Content:
@@ -113,20 +99,19 @@ def combine(op: str, *parts: Content) -> Content:
             total.update(dict(part[2]))
         else:
             total[part] += 1
-    if sum(total.values()) == 1:
-        return next(iter(total))
-    return ("sum", op, frozenset(total.items()))
+    return next(iter(total)) if sum(total.values()) == 1 else ("sum", op, frozenset(total.items()))
 
 
 def show(content: Content) -> str:
     if content is None:
         return "undefined"
-    if content[0] == "init":
-        return f"the initial {instance_text(content[1], content[2])}"
     if content[0] == "sum":
-        items = sorted(content[2], key=str)
-        return f"{content[1]} of {{{', '.join(show(c) + (f' x{n}' if n > 1 else '') for c, n in items)}}}"
-    return instance_text(*content)
+        return f"{content[1]} of {{{', '.join(f'{n} x {show(c)}' for c, n in sorted(content[2], key=str))}}}"
+    return f"the initial {instance_text(*content[1:])}" if content[0] == "init" else instance_text(*content)
+
+
+def numbers(affs: tuple[Aff, ...], env: Env) -> Index:
+    return tuple(e.eval(env) for e in affs)
 
 
 def instance_text(name: str, index: Index) -> str:
@@ -134,29 +119,31 @@ def instance_text(name: str, index: Index) -> str:
 
 
 class Machine:
-    """Executes one program at fixed sizes; `run` holds everything that happened."""
+    """Executes one program at fixed sizes, and holds everything that happened."""
 
     def __init__(self, program: ir.Program, sizes: Mapping[str, int], free: frozenset[str]):
         self.program, self.sizes, self.free = program, dict(sizes), free
-        self.run = Run()
+        self.reads: list[tuple[str, Index, int, Content, str]] = []  # n = -1: the old value
+        self.executed: Counter = Counter()
+        self.written: Counter = Counter()  # executions that stored their result (not inlined ones)
+        self.touched: dict[tuple, list[tuple[Event, bool]]] = {}  # cell -> accesses (event, write?)
+        self.barriers: dict[tuple, list[int]] = {}  # block -> times
+        self.faults: list[Fault] = []
         self.cells: dict[tuple, tuple[tuple, Content]] = {}  # cell -> (owner iteration, content)
         self.time = 0
-        self.open: dict[tuple, list[Event]] = {}  # crew -> asynchronous copies issued since the last commit
+        self.open: dict[tuple, list[Event]] = {}  # crew -> asynchronous copies since the last commit
         self.groups: dict[tuple, list[list[Event]]] = {}  # crew -> groups in flight, oldest first
         sync = [s.position for s in sites(program.body) if isinstance(s.action, ir.Barrier | ir.Commit | ir.Wait)]
         self.syncing = {p[:n] for p in sync for n in range(1, len(p))}  # loops with such an action inside
         self.shape = {b.name: tuple(e.eval(self.sizes) for e in b.shape) for b in program.buffers}
-        self.free_roots = {(program.statement[s].target.buffer, plain(program.statement[s].op)) for s in free}
+        self.free_roots = {(program.statement[s].target.buffer, program.statement[s].op) for s in free}
         for action, position, path, env in self.walk(program.body, (), (), self.sizes):
             self.time += 1
             self.execute(action, position[0], path, env)
-        for (buffer, index, *_), (_, content) in self.cells.items():
-            if program.buffer[buffer].role == "param":
-                self.run.final[buffer, index] = content
+        params = {b.name for b in program.buffers if b.role == "param"}
+        self.final = {cell[:2]: content for cell, (_, content) in self.cells.items() if cell[0] in params}
 
-    def walk(
-        self, body: tuple[ir.Node, ...], position: Index, path: tuple[Step, ...], env: Env
-    ) -> Iterator[tuple[ir.Action, Index, tuple[Step, ...], Env]]:
+    def walk(self, body: Body, position: Index, path: Path, env: Env) -> Iterator[tuple[ir.Action, Index, Path, Env]]:
         for n, node in enumerate(body):
             here = (*position, n)
             if isinstance(node, ir.Guard):
@@ -170,15 +157,14 @@ class Machine:
             else:
                 yield node, here, path, env
 
-    def execute(self, action: ir.Action, launch: int, path: tuple[Step, ...], env: Env) -> None:
+    def execute(self, action: ir.Action, launch: int, path: Path, env: Env) -> None:
         """`launch`: which top-level nest the action stands in."""
         block = (launch, *((s.kind, s.value) for s in path if s.kind in ir.BLOCK_KINDS))
         thread = tuple(next((s.value - s.first for s in path if s.kind == kind), 0) for kind in ir.THREAD_KINDS)
-        target = (
-            f" into {instance_text(action.dst.buffer, self.numbers(action.dst.index, env))}" if hasattr(action, "dst") else ""
-        )
+        dst = getattr(action, "dst", None)
+        text = type(action).__name__ + (f" into {instance_text(dst.buffer, numbers(dst.index, env))}" if dst else "")
         crew = tuple(s for s in path if s.kind in APART and s.position in self.syncing)  # who shares groups of copies
-        event = Event(self.time, path, type(action).__name__ + target, self.time, block, thread)
+        event = Event(self.time, path, text, self.time, block, thread)
         match action:
             case ir.Leaf():
                 self.leaf(action, event, env)
@@ -188,112 +174,92 @@ class Machine:
                     self.open.setdefault(crew, []).append(event)
                 self.store(action.dst, self.load(action.src, event, env), event, env)
             case ir.Identity():
-                self.store(action.dst, ("sum", plain(action.op), frozenset()), event, env)
+                self.store(action.dst, ("sum", action.op, frozenset()), event, env)
             case ir.Merge():
                 old, new = self.load(action.dst, event, env), self.load(action.src, event, env)
                 buffer = self.program.buffer[action.dst.buffer]
-                if (buffer.root or buffer.name, plain(action.op)) not in self.free_roots:
+                if (buffer.root or buffer.name, action.op) not in self.free_roots:
                     self.fault("permission", f"{event.text} combines with {action.op} what must keep its order")
-                if old is None or new is None:
-                    self.fault("wrong source", f"{event.text} reads an undefined value")
-                self.store(action.dst, combine(plain(action.op), old, new), event, env)
+                self.store(action.dst, combine(action.op, old, new), event, env)  # what is undefined stays in the multiset
             case ir.Barrier():
-                self.run.barriers.setdefault(block, []).append(self.time)
+                self.barriers.setdefault(block, []).append(self.time)
             case ir.Commit():
                 self.groups.setdefault(crew, []).append(self.open.pop(crew, []))
             case ir.Wait(n=n):
                 groups = self.groups.setdefault(crew, [])
-                while len(groups) > n:
-                    for copy in groups.pop(0):
-                        copy.end = self.time
+                for copy in (c for group in groups[: max(0, len(groups) - n)] for c in group):
+                    copy.end = self.time
+                del groups[: max(0, len(groups) - n)]
 
     def leaf(self, leaf: ir.Leaf, event: Event, env: Env) -> None:
         statement = self.program.statement[leaf.statement]
-        instance = self.numbers(leaf.instance, env)
+        instance = numbers(leaf.instance, env)
         event.text = instance_text(statement.name, instance)
         self.evaluate(leaf.statement, instance, leaf.reads, event, env)
-        self.run.written[statement.name, instance] += 1
+        self.written[statement.name, instance] += 1
         content: Content = (statement.name, instance)
-        if statement.op != "=":
-            old = self.load(leaf.target, event, env)
-            if statement.name not in self.free:
-                self.run.reads.append((statement.name, instance, -1, old, event.text))
-            else:
-                if old is None:
-                    self.fault("wrong source", f"{event.text} updates an undefined value")
-                content = combine(plain(statement.op), old, content)
+        old = self.load(leaf.target, event, env) if statement.op != "=" else None
+        if statement.op != "=" and statement.name not in self.free:
+            self.reads.append((statement.name, instance, -1, old, event.text))
+        elif statement.op != "=":
+            content = combine(statement.op, old, content)
         self.store(leaf.target, content, event, env)
 
     def evaluate(self, name: str, instance: Index, reads: tuple[ir.Read, ...], event: Event, env: Env) -> None:
         """One execution of a statement: its domain and its reads, inlined ones included."""
         statement = self.program.statement[name]
-        self.run.executed[name, instance] += 1
+        self.executed[name, instance] += 1
         inside = {**self.sizes, **dict(zip(statement.loops, instance, strict=True))}
         if not all(c.holds(inside) for c in statement.domain):
             self.fault("domain", f"{instance_text(name, instance)} is not an instance of the original")
         for n, read in enumerate(reads):
             if isinstance(read, ir.Inline):
-                inner = self.numbers(read.instance, env)
-                if self.program.statement[read.statement].op != "=":
-                    self.fault("tree", f"{read.statement} is inlined but updates its target")
+                inner = numbers(read.instance, env)
                 self.evaluate(read.statement, inner, read.reads, event, env)
                 content: Content = (read.statement, inner)
             else:
                 content = self.load(read, event, env)
-            self.run.reads.append((name, instance, n, content, event.text))
+            self.reads.append((name, instance, n, content, event.text))
 
-    # cells
-
-    def cell(self, address: ir.Address, event: Event, env: Env) -> tuple[tuple, tuple]:
+    def cell(self, address: ir.Address, event: Event, env: Env, write: bool) -> tuple[tuple, tuple]:
         """(what identifies the location, the owner iteration it belongs to now)."""
         buffer = self.program.buffer[address.buffer]
-        index = self.numbers(address.index, env)
-        above: tuple[Step, ...] = ()
-        if buffer.owner is not None:
-            depth = next((d for d, s in enumerate(event.path) if s.var == buffer.owner), None)
-            if depth is None:
-                self.fault("tree", f"{event.text} accesses {buffer.name} outside its owner {buffer.owner}")
-            else:
-                above = event.path[: depth + 1]
+        index = numbers(address.index, env)
+        above: Path = ()
+        if buffer.owner is not None:  # the verifier of the tree sees to it that every access lies in its owner
+            above = event.path[: [s.var for s in event.path].index(buffer.owner) + 1]
         if not all(0 <= x < extent for x, extent in zip(index, self.shape[buffer.name], strict=True)):
             self.fault("bounds", f"{event.text} accesses {instance_text(buffer.name, index)} outside its shape")
         private = tuple((s.kind, s.value) for s in above if s.kind in ir.UNORDERED_KINDS)
         threads = event.thread if buffer.memory == "register" else ()
-        return (buffer.name, index, private, threads), above
+        cell = (buffer.name, index, private, threads)
+        self.touched.setdefault(cell, []).append((event, write))
+        return cell, above
 
     def load(self, address: ir.Address, event: Event, env: Env) -> Content:
-        cell, iteration = self.cell(address, event, env)
-        self.run.touched.setdefault(cell, []).append((event, False))
+        cell, iteration = self.cell(address, event, env, write=False)
         if cell not in self.cells:
             return ("init", cell[0], cell[1]) if self.program.buffer[cell[0]].role == "param" else None
         owner, content = self.cells[cell]
         return content if owner == iteration else None
 
     def store(self, address: ir.Address, content: Content, event: Event, env: Env) -> None:
-        cell, iteration = self.cell(address, event, env)
-        self.run.touched.setdefault(cell, []).append((event, True))
+        cell, iteration = self.cell(address, event, env, write=True)
         self.cells[cell] = (iteration, content)
 
     def fault(self, kind: str, text: str) -> None:
-        self.run.faults.append(Fault(kind, text))
-
-    @staticmethod
-    def numbers(affs: tuple[Aff, ...], env: Env) -> Index:
-        return tuple(e.eval(env) for e in affs)
+        self.faults.append(Fault(kind, text))
 
 
-def races(run: Run) -> Iterator[Fault]:
+def races(run: Machine) -> Iterator[Fault]:
     """Every pair of conflicting accesses that nothing orders."""
     for cell, accesses in run.touched.items():
-        if not any(write for _, write in accesses):
-            continue
-        for n, (second, write2) in enumerate(accesses):
-            for first, write1 in accesses[:n]:
-                if first is not second and (write1 or write2) and not ordered(first, second, run):
-                    yield Fault("race", f"{first.text} and {second.text} on {instance_text(cell[0], cell[1])}")
+        for (first, write1), (second, write2) in combinations(accesses, 2):
+            if (write1 or write2) and first is not second and not ordered(first, second, run):
+                yield Fault("race", f"{first.text} and {second.text} on {instance_text(cell[0], cell[1])}")
 
 
-def ordered(first: Event, second: Event, run: Run) -> bool:
+def ordered(first: Event, second: Event, run: Machine) -> bool:
     """Is `first` complete before `second` starts, in every execution that the loop kinds and barriers allow?"""
     for a, b in zip(first.path, second.path, strict=False):
         if a != b:
@@ -311,8 +277,7 @@ def ordered(first: Event, second: Event, run: Run) -> bool:
 def judge(original: ir.Program, program: ir.Program, sizes: Mapping[str, int]) -> Judgement:
     """Is `program` equal to `original` at these sizes? Faults are listed in the order found, at most a few hundred."""
     free = permitted(program)
-    want = Machine(original, sizes, free).run
-    have = Machine(program, sizes, free).run
+    want, have = Machine(original, sizes, free), Machine(program, sizes, free)
     assert not want.faults, want.faults
     faults = have.faults
     needs = {(name, instance, n): content for name, instance, n, content, _ in want.reads}
@@ -333,9 +298,3 @@ def judge(original: ir.Program, program: ir.Program, sizes: Mapping[str, int]) -
         if times > 1 and name not in program.recomputed:
             faults.append(Fault("repeated", f"{instance_text(name, instance)} is executed {times} times"))
     return Judgement((*faults, *islice(races(have), 100)))
-
-
-def original_is_defined(original: ir.Program, sizes: Mapping[str, int]) -> bool:
-    """In bounds, inside its domains, and no read of a cell that was never written."""
-    run = Machine(original, sizes, frozenset()).run
-    return not run.faults and all(content is not None for _, _, _, content, _ in run.reads)

@@ -38,7 +38,7 @@ def instance_exists(original: Program, program: Program, name: str, sizes: dict[
     if not found or found[1] not in original.statement:
         return True
     index = tuple(int(x) for x in (found[2] or "").split(",") if x)
-    return any((found[1], index) in Machine(p, sizes, frozenset()).run.executed for p in (original, program))
+    return any((found[1], index) in Machine(p, sizes, frozenset()).executed for p in (original, program))
 
 
 def arguments(rng: Random, program: Program, sizes: dict[str, int]) -> dict[str, np.ndarray]:

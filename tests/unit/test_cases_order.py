@@ -131,7 +131,7 @@ def two_readers(x: f32[N], u: f32[N], v: f32[N]):
 
 
 def executed(s: Schedule, **at: int) -> Counter:
-    return Machine(s.program, at, frozenset()).run.executed
+    return Machine(s.program, at, frozenset()).executed
 
 
 def test_01_merging_past_an_overwrite() -> None:
