@@ -60,7 +60,7 @@ class Witness:
     """Two statement instances that break a program, at the smallest sizes that show it.
 
     source, sink: "S0[0,1]"; for a conflict the first and the second in the *original* order.
-    element: "a[0,1]". kind: flow, anti, output, race, lost value, wrong source.
+    element: "a[0,1]". kind: flow, anti, output, race, lost value, wrong source, out of bounds.
     sizes: {"N": 2}. received/needed: what the sink got and what it needs, for value differences.
     """
 

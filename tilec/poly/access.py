@@ -207,6 +207,10 @@ class Relations:
         maps: list[Map | UnionMap] = [
             self.map(a.site, a.tag, "", self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
         ]
+        for n, leaf in self.leaves():  # inlined loads touch no storage but have a time
+            for m, flat in enumerate(flat_reads(leaf)):
+                if isinstance(flat.source, Inline):
+                    maps.append(self.map(n, f"L{n}r{m}", "", self.brief_time(n, 0)))
         for b in self.program.buffers:
             if b.role == "param":
                 index = ", ".join(f"d{k}" for k in range(len(b.shape)))

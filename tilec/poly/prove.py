@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tilec.ir.affine import Constraint
 from tilec.ir.program import Program
 from tilec.poly.access import Relations, flat_reads
 from tilec.poly.concurrency import HappensBefore, is_concurrent
@@ -30,6 +31,7 @@ from tilec.poly.points import describe, smallest_sizes
 from tilec.poly.verdict import Verdict
 from tilec.poly.witness import (
     Refuted,
+    bounds_witness,
     instance_witness,
     race_witness,
     twice_witness,
@@ -76,6 +78,7 @@ class _Proof:
     def verdict(self) -> Verdict:
         try:
             self.instances()
+            self.bounds()
             self.values()
             self.order()
         except Refuted as e:
@@ -106,6 +109,20 @@ class _Proof:
                     raise instance_witness(self.r, s, missing, "it is never executed")
             if s.name not in self.program.recomputed and not done.is_injective():
                 raise twice_witness(self.r, s, done)
+
+    # -- where it reads and writes ----------------------------------------
+
+    def bounds(self) -> None:
+        """Every access stays inside its buffer."""
+        for a in self.r.tagged:
+            shape = self.program.buffer[a.address.buffer].shape
+            if all(e.is_const and s.is_const and 0 <= e.const < s.const for e, s in zip(a.address.index, shape, strict=True)):
+                continue
+            inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
+            allowed = self.solver.set(f"L{a.site}", self.r.variables(a.site), inside)
+            outside = self.r.domains[a.site].subtract(allowed)
+            if not outside.is_empty():
+                raise bounds_witness(self.r, a, outside.set_tuple_name(a.tag))
 
     # -- what each read receives ----------------------------------------
 
@@ -163,13 +180,14 @@ class _Proof:
         label = f"the sum of {root}" if root in self.program.reassociate else f"the reduction of {root}"
         if not mine.undefined.is_empty():
             raise undefined_witness(self.r, mine.undefined)
-        lost = want.subtract(mine.readers)
+        got = mine.readers.union(self.r.inlined)  # an inlined load is its statement's value, with nothing added
+        lost = want.subtract(got)
         if not lost.is_empty():
-            raise value_witness(self.r, self.original, None, mine.readers, want, lost, label)
-        gained = mine.readers.intersect_domain(want.domain()).subtract(want)
+            raise value_witness(self.r, self.original, None, got, want, lost, label)
+        gained = got.intersect_domain(want.domain()).subtract(want)
         for extra in (gained, mine.twice.intersect_domain(want.domain()).apply_range(self.r.writer_instance)):
             if not extra.is_empty():
-                raise value_witness(self.r, self.original, None, mine.readers, want, extra, label, doubled=True)
+                raise value_witness(self.r, self.original, None, got, want, extra, label, doubled=True)
         if needs_permission(self.program, root):
             self.permissions.append(f'reassociate="{root}"')
             self.notes.append(self.merge_tree(root))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilec.errors import Witness
 from tilec.ir.affine import Aff
-from tilec.ir.program import Copy, Identity, Inline, Leaf, Merge, Program, Statement
-from tilec.poly.access import Relations, flat_reads
+from tilec.ir.program import Copy, Identity, Leaf, Merge, Program, Statement
+from tilec.poly.access import Relations, Tagged
 from tilec.poly.concurrency import Race
 from tilec.poly.dataflow import Flow
 from tilec.poly.isl import Set, UnionMap, UnionSet, pieces_of_set
@@ -275,6 +275,19 @@ def _who(r: Relations, n: int, at: tuple[int, ...], sizes: dict[str, int]) -> st
 
 def _place(r: Relations, n: int, at: tuple[int, ...]) -> str:
     return ", ".join(f"{v}={x}" for v, x in zip(r.variables(n), at, strict=True)) or "the top level"
+
+
+def bounds_witness(r: Relations, a: Tagged, outside: Set) -> Refuted:
+    """An access outside its buffer."""
+    u = outside.to_union_set()
+    sizes = smallest_sizes(r.solver, u.params())
+    p = first_in_time(r, fix(r.solver, u, sizes))
+    env = {**sizes, **dict(zip(r.variables(a.site), p.at, strict=True))}
+    where = named(a.address.buffer, tuple(e.eval(env) for e in a.address.index))
+    who = _who(r, a.site, p.at, sizes)
+    shape = ", ".join(str(e.eval(sizes)) for e in r.program.buffer[a.address.buffer].shape)
+    text = f"{sizes_text(sizes)}{who} {_verb(a.role)} {where} at {_place(r, a.site, p.at)}; {a.address.buffer} has the shape [{shape}]"
+    return Refuted(u.params(), Witness(who, who, where, "out of bounds", sizes, text))
 
 
 # -- instances ---------------------------------------------------------------

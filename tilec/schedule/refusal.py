@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tilec.errors import LegalityError, Witness
 from tilec.ir.affine import Aff, AffLike
 from tilec.ir.program import Access, Program, Statement
+from tilec.poly.dataflow import is_free
+from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 
 WHAT = {
@@ -16,16 +20,45 @@ WHAT = {
     "race": "two accesses of one cell would not be ordered.",
     "lost value": "a value would be lost.",
     "wrong source": "a read would receive another value.",
+    "out of bounds": "an access would leave its buffer.",
 }
 
 
-def refuse(call: str, program: Program, verdict: Verdict, advice: str | None = None) -> LegalityError:
-    """The error for a verdict that is not "legal"."""
+def permission_needed(program: Program, budget: int | None = None) -> tuple[str, ...]:
+    """The reductions whose order must be free to make `program` legal; () when that is not what is missing."""
+    updated = dict.fromkeys(s.target.buffer for s in program.statements if s.op != "=")
+    missing = [b for b in updated if b not in program.reassociate and not is_free(program, b)]
+    if not missing or prove(program.source, _allowing(program, missing), budget).status != "legal":
+        return ()
+    needed = list(missing)
+    for b in missing:
+        fewer = [n for n in needed if n != b]
+        if fewer and prove(program.source, _allowing(program, fewer), budget).status == "legal":
+            needed = fewer
+    return tuple(needed)
+
+
+def _allowing(program: Program, buffers: Sequence[str]) -> Program:
+    return replace(program, reassociate=program.reassociate | frozenset(buffers))
+
+
+def permission_text(sums: Sequence[str]) -> str:
+    """`schedule(reassociate="acc")`."""
+    names = ", ".join(f'"{b}"' for b in sums)
+    return f"schedule(reassociate={names if len(sums) == 1 else f'({names})'})"
+
+
+def refuse(call: str, program: Program, verdict: Verdict, advice: str | None = None, sums: Sequence[str] = ()) -> LegalityError:
+    """The error for a verdict that is not "legal". `sums`: the reductions whose order alone would change."""
     if verdict.status == "unknown":
         reason = verdict.reason or "no reason given"
         return LegalityError(f"{call}: not proved: {reason}", None, reason, verdict)
     w = verdict.witness
-    lines = [f"{call}: {WHAT.get(w.kind, 'the result would change.') if w else 'the result would change.'}"]
+    what = WHAT.get(w.kind, "the result would change.") if w else "the result would change."
+    if sums:
+        what = f"the order of the float reduction{'s' if len(sums) > 1 else ''} {', '.join(sums)} would change."
+        advice = f"legal with the permission {permission_text(sums)}"
+    lines = [f"{call}: {what}"]
     fact = verdict.reason or (dependence(program, w) if w else None)
     if fact:
         lines.append(f"  {fact}")
