@@ -172,6 +172,21 @@ def test_reductions_keep_their_order(op: str, vectorize: bool) -> None:
 
 
 @BOTH
+def test_wide_and_wrapping_sums(vectorize: bool) -> None:
+    x64 = np.random.default_rng(5).standard_normal(300)
+    whole = np.random.default_rng(5).integers(-(2**31), 2**31, 300).astype(np.int32)
+    for dtype, x in (("f64", x64), ("i32", whole)):
+        s = h.statement("S0", {"k": "N"}, h.access("out", 0), "+=", Load(0, dtype), h.access("x", "k"))
+        p = program((param("x", dtype, "N"), param("out", dtype, 1)), (s,), h.loop("k", "N", h.own_leaf(s)))
+        got = run(p, {"x": x, "out": np.zeros(1, x.dtype)}, vectorize=vectorize)["out"]
+        total = 0.0 if dtype == "f64" else 0
+        for v in x.tolist():
+            total += v
+        wrapped = total if dtype == "f64" else (int(total) + 2**31) % 2**32 - 2**31
+        assert got.tolist() == [wrapped] and got.dtype == x.dtype
+
+
+@BOTH
 def test_narrow_accumulators_round_every_step(vectorize: bool) -> None:
     s = h.statement("S0", {"k": "N"}, h.access("out", 0), "+=", Const(0.01, "f32"))
     for dtype, expected in (("bf16", 4), ("f16", 32)):
