@@ -27,7 +27,7 @@ from tilec.poly.isl import OutOfBudget
 from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
-from tilec.schedule.refusal import refuse
+from tilec.schedule.refusal import permission_needed, permission_text, refuse
 
 Function = Callable[..., Program]
 SIZE_LIMIT = 2**31
@@ -163,22 +163,33 @@ def apply(
     if verdict.status != "legal":
         values = tuple(normalise(a) for a in args)
         named = {k: normalise(v) for k, v in (kwargs or {}).items()}
-        advice = _advice(program, name, values, budget) if verdict.status == "illegal" else None
-        raise refuse(call_text(name, values, named), program, verdict, advice)
+        sums = permission_needed(new, budget) if verdict.status == "illegal" else ()
+        advice = None
+        if verdict.status == "illegal" and not sums:
+            advice = alternative(program, name, values, named, budget)
+        raise refuse(call_text(name, values, named), program, verdict, advice, sums)
     return new, verdict
 
 
-def _advice(program: Program, name: str, args: Sequence[Any], budget: int | None) -> str | None:
-    """A legal way to what was refused, when one is cheap to try."""
+def alternative(program: Program, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], budget: int | None) -> str | None:
+    """A legal way to what was refused, when one is cheap to try: skew before reorder, split_reduction before parallel loops."""
+    first, permission = None, ""
     if name == "reorder" and len(args) == 2:
-        skewed = call_text("skew", (args[0],), {"by": args[1]})
-        try:
-            new = rewrite(rewrite(program, "skew", (args[0], args[1])), "reorder", args)
-        except ScheduleError:
+        first = ("skew", (args[0],), {"by": args[1]})
+    elif name in ("parallel", "bind", "vectorize") and args and isinstance(args[0], str):
+        first = ("split_reduction", (args[0],), {})
+    if first is None:
+        return None
+    try:
+        new = rewrite(rewrite(program, *first), name, args, kwargs)
+    except (ScheduleError, LegalityError):
+        return None
+    if prove(program.source, new, budget).status != "legal":
+        sums = permission_needed(new, budget)
+        if not sums:
             return None
-        if prove(program.source, new, budget).status == "legal":
-            return f"legal after {skewed}: {call_text(name, args, {})}"
-    return None
+        permission = f" and with {permission_text(sums)}"
+    return f"legal after {call_text(*first)}{permission}: {call_text(name, args, kwargs)}"
 
 
 def shape(signature: inspect.Signature) -> str:
