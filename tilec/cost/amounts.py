@@ -110,6 +110,11 @@ class Held(Mapping[str, int]):
         _known(memory)
         return total(c for m, _, c in self.parts if m == memory)
 
+    def known(self, memory: str) -> int | None:
+        """The bytes, or None while they depend on an open size."""
+        formula = self.formula(memory)
+        return int(formula.eval(self.sizes)) if formula.names <= set(self.sizes) else None
+
     def by_buffer(self, memory: str) -> dict[str, int]:
         _known(memory)
         return {b: number(c, self.sizes, f"bytes of {b}") for m, b, c in self.parts if m == memory}

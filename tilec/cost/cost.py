@@ -21,11 +21,12 @@ from tilec.targets import Target
 @dataclass(frozen=True)
 class LaunchCost:
     """One top-level nest. Names as in Cost; `blocks` is the size of its grid (1 without block loops); `is_bound`: it has block or
-    thread loops."""
+    thread loops; `is_nest`: it is a loop, not a lone statement."""
 
     number: int
     name: str
     is_bound: bool
+    is_nest: bool
     blocks_formula: Closed
     threads: int | None
     traffic: Traffic
@@ -117,7 +118,7 @@ class Cost:
     @property
     def launches(self) -> int:
         """Kernel launches: top-level nests with bound loops; in a program without any, every top-level nest is a step."""
-        return sum(one.is_bound for one in self.launch) or len(self.launch)
+        return sum(one.is_bound for one in self.launch) or sum(one.is_nest for one in self.launch)
 
     @property
     def barriers(self) -> int:

@@ -20,12 +20,12 @@ def explain(c: Cost) -> str:
         formula = c.traffic.formula(memory)
         if not formula.terms:
             continue
-        lines.append(f"  {memory} traffic {_bytes(formula, c)}" + _formula(formula))
+        lines.append(f"  {memory} traffic {_bytes(formula, c)}" + _formula(formula, c))
         for b in dict.fromkeys(f.buffer for f in c.traffic.flows if f.memory == memory and not f.fill):
             for direction in ("read", "write"):
                 part = c.traffic.formula(memory, direction, b)
                 if part.terms:
-                    lines.append(f"    {direction} {b} {_bytes(part, c)}" + _formula(part))
+                    lines.append(f"    {direction} {b} {_bytes(part, c)}" + _formula(part, c))
     if c.traffic.flows and _known(c, c.lower_bound_formula()):
         least, moved = c.lower_bound("global"), c.traffic.total("global")
         ratio = f", the traffic is {moved / least:.3g} times that" if least and moved else ""
@@ -36,7 +36,9 @@ def explain(c: Cost) -> str:
     lines += [f"    {m}" for m in c.footprint.marks]
     if c.working_set.live and _known(c, *c.working_set.formulas):
         lines.append(f"  working set {pretty_bytes(c.working_set['global'])} of global memory at the peak")
-    if _known(c, c.flops_formula):
+    if not _known(c, c.flops_formula):
+        lines.append(f"  flops {c.flops_formula}")
+    else:
         kinds = ", ".join(f"{k} {n:,}" for k, n in c.flops_by_kind.items())
         lines.append(f"  flops {c.flops:,}" + (f" ({kinds})" if kinds else ""))
         if _known(c, c.traffic.formula("global")) and c.traffic.total("global"):
@@ -195,18 +197,18 @@ def _barriers(c: Cost) -> int | None:
 
 def _bytes(formula: Closed, c: Cost) -> str:
     if not _known(c, formula):
-        return "?"
+        return str(formula) + " B"
     n = int(formula.eval(c.sizes))
     text = pretty_bytes(n)
     return text if text.endswith(" B") else f"{text} ({n:,} B)"
 
 
-def _formula(formula: Closed) -> str:
-    return f" = {formula}" if formula.constant is None else ""
+def _formula(formula: Closed, c: Cost) -> str:
+    return f" = {formula}" if formula.constant is None and _known(c, formula) else ""
 
 
 def _parts(c: Cost, memory: str) -> str:
-    return " + ".join(f"{b} {_bytes(f, c)}" if _known(c, f) else f"{b} {f}" for m, b, f in c.footprint.parts if m == memory)
+    return " + ".join(f"{b} {_bytes(f, c)}" for m, b, f in c.footprint.parts if m == memory)
 
 
 def _title(c: Cost) -> str:

@@ -20,7 +20,7 @@ def misfits(
     out: list[str] = []
     capacity = machine.shared_capacity
     for memory in ("shared", "scratch"):
-        needed = footprint.formula(memory).constant
+        needed = footprint.known(memory)
         if capacity is None or needed is None or needed <= capacity:
             continue
         parts = footprint.by_buffer(memory)

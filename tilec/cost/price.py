@@ -97,7 +97,7 @@ def _launch(
     done = work(program, step, runs)
     names, conditions = step.block_domain
     blocks = runs.points(names, conditions, f"the blocks of {step.name}") if names else Closed.of(1)
-    shared = footprint.formula("shared").constant
+    shared = footprint.known("shared")
     resident: Occupancy | None = None
     if machine is not None and machine.limits is not None and shared is not None:
         resident = occupancy(machine, per_block, registers, shared)
@@ -111,6 +111,7 @@ def _launch(
         number=n,
         name=step.name,
         is_bound=step.bound,
+        is_nest=any(s.loops for s in step.sites),
         blocks_formula=blocks,
         threads=per_block,
         traffic=mine,
@@ -126,12 +127,8 @@ def _launch(
 
 def _size(c: LaunchCost) -> tuple[int, int]:
     """Larger means more shared memory, then more registers."""
-
-    def constant(memory: str) -> int:
-        found = c.footprint.formula(memory).constant
-        return found if found is not None else 0
-
-    return constant("shared") + constant("scratch"), constant("register")
+    held = {m: c.footprint.known(m) or 0 for m in ("shared", "scratch", "register")}
+    return held["shared"] + held["scratch"], held["register"]
 
 
 def compulsory(program: Program, counter: Counter) -> dict[tuple[str, str], Closed]:

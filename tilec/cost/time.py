@@ -1,8 +1,8 @@
 """The time of a launch by the roofline rule: the larger of bytes ÷ bandwidth and operations ÷ peak.
 
 Multiply-accumulates of two loaded values run on the matrix unit where the target has a rate for their dtype, everything else on
-the vector unit in its arithmetic type; comparisons, selects, conversions and elementary functions are left out. The range: from the
-compulsory bytes with perfect overlap to all traffic, no matrix unit and no overlap.
+the vector unit in its arithmetic type; comparisons, selects, conversions and elementary functions are left out. The range: from
+the compulsory bytes with perfect overlap to all traffic, no matrix unit and no overlap.
 """
 
 from __future__ import annotations

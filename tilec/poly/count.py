@@ -28,6 +28,7 @@ from tilec.poly.count_system import (
     tidied,
     without_redundant,
 )
+from tilec.poly.count_tidy import fewer_cases
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Counter:
     def points(self, variables: Sequence[str], conditions: Iterable[Constraint]) -> Closed:
         """The number of integer points, exact for all sizes; raises NotClosed."""
         try:
-            return self._system(System(tuple(variables), tuple(conditions)))
+            return fewer_cases(self._system(System(tuple(variables), tuple(conditions))), self.sizes)
         except isl.OutOfBudget as e:
             raise NotClosed(f"the operation budget is spent ({e})") from None
 
@@ -73,7 +74,7 @@ class Counter:
     def distinct(self, images: Sequence[Image]) -> Closed:
         """The number of different cells in the union of the images (all of one dimension); raises NotClosed."""
         try:
-            return self._distinct(images)
+            return fewer_cases(self._distinct(images), self.sizes)
         except isl.OutOfBudget as e:
             raise NotClosed(f"the operation budget is spent ({e})") from None
 
