@@ -19,16 +19,18 @@ from tilec.codegen import numpy_source, numpy_support
 from tilec.codegen.python_text import identifiers
 from tilec.errors import InternalError
 from tilec.ir import interp
-from tilec.ir.affine import Aff, Constraint
+from tilec.ir.affine import Aff, AffLike, Constraint
 from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES, to_arithmetic
 from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load, Scalar, Select, Unary
 from tilec.ir.functions import FUNCTIONS
-from tilec.ir.program import Access, Buffer, Guard, Identity, Loop, Merge, Program
+from tilec.ir.program import Access, Address, Buffer, Guard, Identity, Loop, Merge, Node, Program
 from tilec.runtime.call import shape_of
 from tilec.runtime.check import against_reference
 from tilec.runtime.compare import random_inputs
 from tilec.runtime.numpy_run import runner
+from tilec.schedule.schedule import start
+from tilec.workloads.gemm_silu import gemm_silu
 
 
 def same_as_interpreter(program: Program, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
@@ -69,15 +71,16 @@ def test_handbuilt(build: Callable[[], Program], size: int) -> None:
 
 @pytest.mark.parametrize("name", [m.name for m in iter_modules(workloads.__path__)])
 def test_library(name: str) -> None:
-    program = getattr(import_module(f"{workloads.__name__}.{name}"), name).program
-    found = against_reference(program, {n: 3 + 2 * i % 5 for i, n in enumerate(program.sizes)}, 1)
-    assert found and all(d.identical for d in found), found
+    original = getattr(import_module(f"{workloads.__name__}.{name}"), name).program
+    for program in (original, start(original).program):  # the second has its scalars in registers
+        found = against_reference(program, {n: 3 + 2 * i % 5 for i, n in enumerate(program.sizes)}, 1)
+        assert found and all(d.identical for d in found), found
 
 
 @pytest.mark.parametrize("block", range(6))
 def test_random_programs(block: int) -> None:
     """Random kernels, rewritten at random, legal or not: only what leaves its buffer is passed over."""
-    ran = vectorised = 0
+    ran = slices = arrays = 0
     for seed in range(20 * block, 20 * block + 20):
         rng = Random(f"codegen {seed}")
         program, _ = mutate(rng, random_program(rng), rng.randrange(6))
@@ -88,8 +91,10 @@ def test_random_programs(block: int) -> None:
             assert "leaves" in str(e), e  # a mutated subscript
             continue
         ran += 1
-        vectorised += "axes(" in numpy_source.emit(program) or "axis(" in numpy_source.emit(program)
-    assert ran >= 15 and vectorised >= 5
+        source = numpy_source.emit(program)
+        slices += "0:" in source
+        arrays += "axes(" in source or "axis(" in source
+    assert ran >= 15 and slices >= 3 and arrays >= 3
 
 
 @pytest.mark.parametrize("target", ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i8"])
@@ -173,6 +178,37 @@ def test_a_sum_into_one_cell_keeps_its_order() -> None:
     assert got["y"][0] == 1.0 != np.float32(1) + x.sum()
 
 
+def test_a_whole_nest_may_run_as_array_operations() -> None:
+    """The scalar accumulator gets one value per (i, j)."""
+    source = numpy_source.emit(start(gemm_silu.program).program)
+    body = [line.strip() for line in source.splitlines()]
+    assert body[body.index('C = undefined((M, N), "bf16")  # global') + 1 : -1] == [
+        'acc = undefined((M, N), "f32")  # register',
+        "acc[0:M, 0:N] = f32(0)  # S0",
+        "for k in range(0, K):",
+        "acc[0:M, 0:N] += A[0:M, k, None] * W[k, 0:N]  # S1",
+        "C[0:M, 0:N] = bf16(acc[0:M, 0:N])  # S2",
+        "Y[0:M, 0:N] = bf16(silu(C[0:M, 0:N]))  # S3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reads", "loops"),
+    [
+        (h.address("t", "i"), 0),  # each iteration its own row
+        (h.address("t", Aff.of("i") - 1), 1),  # the iteration before wrote it
+        (h.address("t", 0), 1),
+    ],
+)
+def test_actions_of_one_loop_run_apart_only_when_rows_are_their_own(reads: Address, loops: int) -> None:
+    p = h.neighbours()
+    first, second = (h.own_leaf(s) for s in p.statements)
+    second = replace(second, reads=(h.address("t", "i"), reads))
+    program = replace(p, body=(Loop("i", h.affs(1), h.affs("N"), (first, second)),), original=p)
+    assert numpy_source.emit(program).count("for i in") == loops
+    same_as_interpreter(program, {"N": 6})
+
+
 def test_a_recurrence_stays_a_loop() -> None:
     """y[i] = y[i-1] + 1 reads what another iteration writes."""
     s = h.statement("S0", {"i": "N"}, h.access("y", Aff.of("i") + 1), "+=", F, h.access("y", "i"))
@@ -210,6 +246,38 @@ def test_guards_become_bounds_or_stay(kind: str) -> None:
         program = replace(p, body=(loop, p.body[1]), original=p)
         for n in (3, 9):
             same_as_interpreter(program, {"N": n})
+
+
+def test_a_perfect_nest_deeper_than_python_s() -> None:
+    extents: dict[str, AffLike] = {f"v{n}": 2 if n > 21 else 1 for n in range(25)}
+    s = h.statement("S0", extents, h.access("y", 0), "=", Binary("+", Binary("*", F, HALF, "f32"), HALF, "f32"), h.access("y", 0))
+    body: Node = h.own_leaf(s)
+    for v in reversed(extents):
+        body = h.loop(v, extents[v], body)
+    program = Program("deep", (), (), (), (Buffer("y", "f32", h.affs(1), "param"),), (s,), (body,))
+    assert runner(program)({"y": np.zeros(1, np.float32)}, {}, {})["y"].tolist() == [1 - 2.0**-8]
+
+
+def test_more_loops_than_python_nests() -> None:
+    """24 loops that cannot run together, around a scalar from outside and an array."""
+    p = h.neighbours()
+    t = replace(p.buffer["t"], shape=(), memory="register", owner="v0", placed=True)
+    first, second = (h.own_leaf(s) for s in p.statements)
+    zero = h.affs(0)
+    first = replace(first, instance=zero, target=h.address("t"), reads=(h.address("x", 0),))
+    second = replace(second, instance=zero, target=h.address("y", 0), reads=(h.address("t"), h.address("y", 0)))
+    again = replace(first, reads=(h.address("y", 0),))
+    body: tuple[Node, ...] = (second, again)
+    for n in reversed(range(1, 24)):
+        body = (h.loop(f"v{n}", 2 if n > 20 else 1, *body),)
+    s1 = replace(p.statements[1], reads=(h.access("t", 0), h.access("y", 0)), target=h.access("y", 0))
+    program = replace(
+        p, statements=(p.statements[0], s1), buffers=(*p.buffers[:2], t), body=(h.loop("v0", 1, first, *body),), original=p
+    )
+    assert "def deeper():" in numpy_source.emit(program)
+    arrays = {"x": np.ones(1, np.float32), "y": np.zeros(1, np.float32)}
+    want = interp.run(program, arrays, {"N": 1}, vectorize=False)["y"]
+    assert runner(program)(arrays, {"N": 1}, {})["y"].tolist() == want.tolist() != [0]
 
 
 def test_partial_sums_with_identity_and_merge() -> None:

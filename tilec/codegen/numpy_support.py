@@ -95,33 +95,33 @@ def axes(*ranges: range) -> tuple[np.ndarray, ...]:
     return np.ix_(*map(axis, ranges))
 
 
-def add_in_order(start: Value, terms: Value, along: np.ndarray) -> Value:
-    """((start + t0) + t1) + …, each sum rounded; `terms` has one value for each of `along`, or one for all."""
-    return _in_order(np.add, start, terms, along)
+def add_in_order(start: Value, terms: Value, count: int) -> Value:
+    """((start + t0) + t1) + …, each sum rounded; `terms` are `count` values, or one for all."""
+    return _in_order(np.add, start, terms, count)
 
 
-def multiply_in_order(start: Value, terms: Value, along: np.ndarray) -> Value:
+def multiply_in_order(start: Value, terms: Value, count: int) -> Value:
     """((start · t0) · t1) · …, each product rounded."""
-    return _in_order(np.multiply, start, terms, along)
+    return _in_order(np.multiply, start, terms, count)
 
 
-def maximum_over(start: Value, terms: Value, along: np.ndarray) -> Value:
-    return _halving(evaluate.maximum, start, terms, along)
+def maximum_over(start: Value, terms: Value, count: int) -> Value:
+    return _halving(evaluate.maximum, start, terms, count)
 
 
-def minimum_over(start: Value, terms: Value, along: np.ndarray) -> Value:
-    return _halving(evaluate.minimum, start, terms, along)
+def minimum_over(start: Value, terms: Value, count: int) -> Value:
+    return _halving(evaluate.minimum, start, terms, count)
 
 
-def _in_order(operation: np.ufunc, start: Value, terms: Value, along: np.ndarray) -> Value:
+def _in_order(operation: np.ufunc, start: Value, terms: Value, count: int) -> Value:
     # accumulate keeps every partial result, so NumPy cannot sum pairwise as `sum` does
-    sequence = np.empty(along.size + 1, start.dtype)
+    sequence = np.empty(count + 1, start.dtype)
     sequence[0], sequence[1:] = start, terms
     return operation.accumulate(sequence, dtype=start.dtype)[-1]
 
 
-def _halving(operation: Callable[[Value, Value], Value], start: Value, terms: Value, along: np.ndarray) -> Value:
-    rest = np.empty(along.size + 1, start.dtype)
+def _halving(operation: Callable[[Value, Value], Value], start: Value, terms: Value, count: int) -> Value:
+    rest = np.empty(count + 1, start.dtype)
     rest[0], rest[1:] = start, terms
     while rest.size > 1:  # any order gives the same extreme
         half = rest.size // 2

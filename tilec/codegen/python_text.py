@@ -7,14 +7,16 @@ import keyword
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import copysign
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Div
 from tilec.ir.dtypes import DTYPES, promote
 from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load, Scalar, Select, Unary
 from tilec.ir.printer import Scope
-from tilec.ir.program import Address, Loop, Program, Read
+from tilec.ir.program import Address, Loop, Read
 from tilec.lower.cells import Cells
+from tilec.lower.nests import is_plain
 
 ATOM = 9
 _LEVEL = {"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
@@ -39,25 +41,31 @@ def quoted(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class Span:
+    """The range of an array axis: slices run from `start` to `end`, which is at least `start`."""
+
+    start: Aff
+    end: Aff
+
+
+@dataclass(frozen=True)
 class PythonScope(Scope):
-    """Python text at one place of the tree. `variables`: buffers held in a Python variable instead of an array."""
+    """Python text at one place of the tree.
 
-    names: Mapping[str, str] = field(default_factory=dict)
-    cells: Cells | None = None
-    loops: tuple[Loop, ...] = ()
-    variables: frozenset[str] = frozenset()
-    used: set[str] = field(default_factory=set, compare=False)  # the support functions that the text calls
+    axes: the loops that run as dimensions of an array operation, in the order of its dimensions. spans: their ranges.
+    variables: buffers held in a Python variable. lanes: buffers with leading dimensions for those loops.
+    used, arrays: filled by the text made: support functions called, axes that must exist as index arrays.
+    """
 
-    @staticmethod
-    def at(
-        program: Program,
-        loops: tuple[Loop, ...],
-        names: Mapping[str, str],
-        cells: Cells,
-        variables: frozenset[str],
-        used: set[str],
-    ) -> PythonScope:
-        return PythonScope(program, Scope.of(program, loops).order, names, cells, loops, variables, used)
+    names: Mapping[str, str]
+    cells: Cells
+    loops: tuple[Loop, ...]
+    variables: frozenset[str]
+    used: set[str]
+    axes: tuple[str, ...] = ()
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    lanes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    arrays: set[str] = field(default_factory=set, compare=False)
 
     def name(self, name: str) -> str:
         return self.names[name]
@@ -74,16 +82,42 @@ class PythonScope(Scope):
         lone = aff.const == 0 and len(aff.terms) == 1 and isinstance(aff.terms[0][0], Div) and aff.terms[0][1] == 1
         return body[1:-1] if lone else body
 
-    def span(self, loop: Loop) -> str:
+    def range_of(self, loop: Loop) -> str:
         """`range(0, min(64, M - 64*io))`."""
-        return f"range({self._bound('max', loop.lower)}, {self._bound('min', loop.upper)})"
+        return f"range({self.lower(loop)}, {self.upper(loop)})"
 
     def address(self, a: Address) -> str:
-        if a.buffer in self.variables:
+        """Slices where every axis stands alone with coefficient 1 and in order, index arrays otherwise."""
+        lanes = self.lanes.get(a.buffer, ())
+        if a.buffer in self.variables and not lanes:
             return self.name(a.buffer)
-        assert self.cells is not None
-        index = self.cells.index(a, self.loops)
-        return f"{self.name(a.buffer)}[{', '.join(map(self.aff, index)) or '()'}]"
+        index = (*(Aff.of(v) - self.spans[v].start for v in lanes), *self.cells.index(a, self.loops))
+        parts = self._slices(index)
+        if parts is None:
+            self.arrays.update(v for e in index for v in e.names if v in self.axes)
+            parts = [self.aff(e) for e in index]
+        return f"{self.name(a.buffer)}[{', '.join(parts) or '()'}]"
+
+    def _slices(self, index: tuple[Aff, ...]) -> list[str] | None:
+        axes = set(self.axes)
+        if not is_plain(index, axes):
+            return None
+        present = [v for e in index for v in self.axes if v in e.names]
+        if present != [v for v in self.axes if v in present]:
+            return None
+        parts: list[str] = []
+        last = None  # the axis before; axes missing in front of the first need nothing
+        for e in index:
+            mine = next((v for v in self.axes if v in e.names), None)
+            if mine is None:
+                parts.append(self.aff(e))
+                continue
+            if last is not None:
+                parts += ["None"] * (self.axes.index(mine) - last - 1)
+            last = self.axes.index(mine)
+            base, span = e - mine, self.spans[mine]
+            parts.append(f"{self.aff(base + span.start)}:{self.aff(base + span.end)}")
+        return parts if last is None else parts + ["None"] * (len(self.axes) - last - 1)
 
     # values ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +125,8 @@ class PythonScope(Scope):
         """A constant of an arithmetic type."""
         if dtype == "bool":
             return repr(bool(value))
-        text = repr(value)
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15 and (value or copysign(1.0, value) > 0)
+        text = str(int(value)) if whole else repr(value)  # -0.0 keeps its sign
         for special in ("inf", "nan"):
             if special in text:
                 self.used.add(special)
@@ -116,7 +151,9 @@ class PythonScope(Scope):
             case Load(n=n):
                 return self.loaded(reads[n], level)
             case Index(aff=aff):
-                return self.call("index", self.aff(aff.subs(env)))
+                value = aff.subs(env)
+                self.arrays.update(value.names & set(self.axes))
+                return self.call("index", self.aff(value))
             case Scalar(name=name):
                 return self.name(name)
             case Unary(op="-", x=x):

@@ -184,10 +184,16 @@ class Scope:
 
     def range(self, loop: Loop) -> str:
         """`0..min(64, M - 64*io)`: the upper bound is exclusive."""
-        lower, upper = self._bound("max", loop.lower), self._bound("min", loop.upper)
+        lower, upper = self.lower(loop), self.upper(loop)
         if len(loop.lower) == 1 and " " in lower:
             lower = f"({lower})"
         return f"{lower}..{upper}"
+
+    def lower(self, loop: Loop) -> str:
+        return self._bound("max", loop.lower)
+
+    def upper(self, loop: Loop) -> str:
+        return self._bound("min", loop.upper)
 
     def _bound(self, function: str, bounds: tuple[Aff, ...]) -> str:
         body = ", ".join(map(self.aff, bounds))

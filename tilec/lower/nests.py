@@ -143,6 +143,42 @@ def split(nest: Nest, cells: Cells, plain: bool = False) -> Split:
     return Split(nest, tuple(loop for loop in nest.loops if loop.var not in axes), tuple(vector))
 
 
+def independent(loop: Loop, outer: tuple[Loop, ...], cells: Cells, scalars: frozenset[str]) -> bool:
+    """May all iterations of a loop over several actions run together, action by action, each over an array axis for the loop?
+
+    Every buffer written inside is either a scalar (one of `scalars`) owned at or below the loop, which then gets one value per
+    iteration, or is accessed there by one index in some dimension that holds the variable, and no variable of a loop inside.
+    """
+    program = cells.program
+    inside = [node for _, node in tree.loops(loop.body)]
+    if loop.kind in BLOCK_KINDS or len(loop.lower) > 1 or any(loop.var in bound_names(node) for node in inside):
+        return False
+    private = {node.var for node in (loop, *inside)}
+    names = {node.var for node in inside}
+    touched: dict[str, list[tuple[Aff, ...]]] = {}
+    changed: set[str] = set()
+    for site in tree.sites(loop.body, path=(*outer, loop)):
+        conditions = [c for node in site.path if isinstance(node, Guard) for c in node.conditions]
+        if isinstance(site.action, Barrier | Commit | Wait) or any(loop.var in c.names for c in conditions):
+            return False
+        for a, _, is_write in tree.addresses(site.action, program):
+            touched.setdefault(a.buffer, []).append(cells.index(a, site.loops))
+            if is_write:
+                changed.add(a.buffer)
+    for name in changed:
+        if program.buffer[name].owner in private:
+            if name not in scalars:
+                return False
+            continue
+        first, *others = touched[name]
+        if not any(
+            e.coefficient(loop.var) and loop.var not in _inside(e) and not e.names & names and all(o[d] == e for o in others)
+            for d, e in enumerate(first)
+        ):
+            return False
+    return True
+
+
 def is_plain(index: tuple[Aff, ...], axes: set[str]) -> bool:
     """Is an access a plain slice along `axes`? Each axis in at most one dimension, alone there, with coefficient 1."""
     seen: set[str] = set()
