@@ -12,7 +12,7 @@ from tilec.ir.tree import Body, Position, map_addresses
 from tilec.poly.regions import NoBox, Piece, Span, box
 from tilec.schedule.core import choice, primitive
 from tilec.schedule.names import display, find_buffer, find_loop
-from tilec.schedule.placement_uses import Use, addressing, common_node, innermost_loop, inside, loops_to, uses
+from tilec.schedule.placement_uses import Use, addressing, common_node, innermost_loop, inside, loops_to, uses, with_slot
 
 
 @primitive("storage")
@@ -46,9 +46,9 @@ def place(program: Program, buffer: str, memory: str, at: str | None = None) -> 
     path = loops_to(program.body, owner)
     threads = [loop.var for loop in path if loop.kind in THREAD_KINDS]
     if memory == "shared" and threads:
-        names = ", ".join(display(program, p) for p in _enclosing(program, found) if not _under_thread(program, p))
+        names = ", ".join(display(program, p) for p in _enclosing(program, found) if not _under_thread(program, p)) or "none"
         raise ScheduleError(
-            f"shared memory belongs to a block: '{b.name}' would be owned under the thread loop '{threads[0]}'. At: {names}"
+            f"shared memory belongs to a block: '{b.name}' would be owned under the thread loop '{threads[0]}'. Possible loops: {names}"
         )
     return stored(program, b, memory, owner, found)
 
@@ -94,14 +94,17 @@ def boxed(program: Program, b: Buffer, owner: str | None, pieces: Sequence[Piece
             f"bind {bind} in schedule(…), or choose another loop"
         ) from None
     private = program.source.buffer[b.root or b.name].private if b.role != "cache" else len(spans)
-    return Tile(spans, tuple(d for d, s in enumerate(spans) if d >= private or s.extent != Aff(1)))
+    slots = 1 if b.role == "partial" else 0  # always kept: it says which partial result
+    return Tile(spans, tuple(d for d, s in enumerate(spans) if d < slots or d >= private + slots or s.extent != Aff(1)))
 
 
 def redirect(program: Program, name: str, under: Position, to, *, reads: bool = True, writes: bool = True) -> Body:
     """The body with every access of the buffer below `under` at to(logical index)."""
 
     def address(a: Address, logical: tuple[Aff, ...], write: bool) -> Read:
-        return to(logical) if a.buffer == name and (writes if write else reads) else a
+        if a.buffer != name or not (writes if write else reads):
+            return a
+        return to(with_slot(program.buffer[name], a, logical))
 
     def go(body: Body, position: Position) -> Body:
         out: list[Node] = []
