@@ -1,4 +1,4 @@
-"""Random sequences of order primitives on kernels all of whose orders are legal: a refusal or another result is a fault of a rewrite."""
+"""Random order primitives on kernels all of whose orders are legal: a refusal or another result is a fault of a rewrite."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ KERNELS = {f.__name__: f for f in (triangle, band, counts, chain)}
 def arrays(program: Program, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Distinct small values for every parameter that is read."""
     read = {a.buffer for s in program.statements for a in s.reads}
+    read |= {s.target.buffer for s in program.statements if s.op != "="}
     out = {}
     for b in program.buffers:
         if b.role == "param" and b.name in read:
             shape = tuple(e.eval(sizes) for e in b.shape)
-            out[b.name] = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 97) + 1
+            kind = {"f32": np.float32, "i32": np.int32}[b.dtype]
+            out[b.name] = (np.arange(np.prod(shape)).reshape(shape) % 97 + 1).astype(kind)
     return out
 
 
@@ -86,10 +88,8 @@ def step(s: Schedule, rng: random.Random) -> tuple[str, tuple, dict]:
     """A random call; most have arguments that can work."""
     names = s.loops
     one = rng.choice(names)
-    kind = rng.choice(
-        ["split", "split", "reorder", "reorder", "reorder", "fuse", "peel", "skew", "shift", "reverse"]
-        + ["distribute", "fuse_siblings", "reorder_siblings", "unroll", "parallel"]
-    )
+    often = ("split", "reorder", "reorder", "fuse", "peel", "skew", "shift", "reverse")
+    kind = rng.choice(("split", *often, "distribute", "fuse_siblings", "reorder_siblings", "unroll", "parallel"))
     if kind == "split":
         return kind, (one, rng.choice([1, 2, 3, 5, 8])), {"tail": rng.choice(["min", "min", "guard", "peel"])}
     if kind == "reorder":
