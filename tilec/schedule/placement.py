@@ -38,7 +38,7 @@ def compute_at(program: Program, buffer: str, loop: str) -> Program:
     found = uses(program, b.name)
     problem = _compute_at_problem(program, b.name, found, position, loop)
     if problem:
-        legal = _legal(program, lambda p: _compute_at_problem(program, b.name, found, p, "") is None)
+        legal = _legal(program, found, lambda p: _compute_at_problem(program, b.name, found, p, "") is None)
         raise ScheduleError(f"{problem}\n  legal loops: {legal}")
     child = _moving(found, position)
     readers = [u for u in found if u.reads and not inside(u.position, child)]
@@ -61,7 +61,7 @@ def _compute_at_problem(program: Program, name: str, found: Sequence[Use], posit
     ancestor = common([*(p[:-1] for p in writers), position])
     child = _moving(found, position)
     if len(child) == len(ancestor):
-        return f"the writers of '{name}' stand in several nests beside '{target}': merge them first (fuse_siblings)"
+        return f"the writers of '{name}' stand in several nests, and one must move: merge them first (fuse_siblings)"
     if inside(position, child):
         return f"'{name}' is computed around '{target}': a nest cannot move into itself"
     readers = [u for u in found if u.reads and not inside(u.position, child)]
@@ -90,8 +90,17 @@ def _who(u: Use) -> str:
     return str(getattr(u.site.action, "statement", "a " + type(u.site.action).__name__.lower()))
 
 
-def _legal(program: Program, legal: Callable[[Position], bool]) -> str:
-    return ", ".join(display(program, p) for p, _ in loops(program.body) if legal(p)) or "none"
+def _legal(program: Program, found: Sequence[Use], legal: Callable[[Position], bool]) -> str:
+    """The loops that pass the preconditions, outermost first."""
+
+    def room(position: Position) -> bool:
+        try:
+            check_room(program, position, at(program.body, _moving(found, position)))
+        except ScheduleError:
+            return False
+        return True
+
+    return ", ".join(display(program, p) for p, _ in loops(program.body) if legal(p) and room(p)) or "none"
 
 
 @primitive("placement")
@@ -114,7 +123,8 @@ def reverse_compute_at(program: Program, buffer: str, loop: str) -> Program:
     everything = all_uses(program)
     problem = _reverse_problem(b.name, everything, position, loop)
     if problem:
-        legal = _legal(program, lambda p: _reverse_problem(b.name, everything, p, "") is None)
+        own = everything.get(b.name, [])
+        legal = _legal(program, own, lambda p: _reverse_problem(b.name, everything, p, "") is None)
         raise ScheduleError(f"{problem}\n  legal loops: {legal}")
     child = _moving(everything[b.name], position)
     groups: list[Group] = []
@@ -132,7 +142,7 @@ def _reverse_problem(name: str, everything: dict[str, list[Use]], position: Posi
         return f"nothing computes '{name}'"
     child = _moving(everything[name], position)
     if len(child) == len(common([*(p[:-1] for p in writers), position])):
-        return f"the writers of '{name}' stand in several nests beside '{target}': merge them first (fuse_siblings)"
+        return f"the writers of '{name}' stand in several nests, and one must move: merge them first (fuse_siblings)"
     if inside(position, child):
         return f"'{name}' is computed around '{target}': a nest cannot move into itself"
     if not _taken_from(everything, child, position):

@@ -22,7 +22,8 @@ from tilec.schedule.storage import stored
 def compute_root(program: Program, buffer: str) -> Program:
     """Compute a buffer whole, at the top level, before the nest that it was computed in.
 
-    1. Something outside the nest that computes `buffer` reads it, and one node below their nearest common ancestor computes it.
+    1. `buffer` is no cache. Something outside the nest that computes it reads it, and one node below their nearest common ancestor
+       computes it.
     2. That node is not at the top level yet.
     3. Each of its loops counts an original coordinate from a start that the loops around determine (as compute_at leaves them).
     4. It reads and writes nothing, except `buffer`, that lives in one iteration of the loops it leaves.
@@ -32,12 +33,16 @@ def compute_root(program: Program, buffer: str) -> Program:
             … B[4*io + ii] …                                         … B[4*io + ii] …
     """
     b = find_buffer(program, buffer)
+    if b.role in ("cache", "partial"):
+        raise ScheduleError(
+            f"'{b.name}' is a {b.role}, filled where it is used: only a buffer of the kernel is computed at the top level"
+        )
     found = uses(program, b.name)
     writers = [u.position for u in found if u.write]
     if not writers:
         raise ScheduleError(f"nothing computes '{b.name}'")
     child = common_node(writers)
-    node = common_node([u.position for u in found])
+    node = common_node([u.position for u in found])  # what holds writers and readers
     if len(child) <= len(node):
         if not node and len({p[0] for p in writers}) == 1:
             raise ScheduleError(f"'{b.name}' is computed at the top level already")

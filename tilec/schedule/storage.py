@@ -46,9 +46,10 @@ def place(program: Program, buffer: str, memory: str, at: str | None = None) -> 
     path = loops_to(program.body, owner)
     threads = [loop.var for loop in path if loop.kind in THREAD_KINDS]
     if memory == "shared" and threads:
-        names = ", ".join(display(program, p) for p in _enclosing(program, found) if not _under_thread(program, p)) or "none"
+        free = [display(program, p) for p in _enclosing(program, found) if not _under_thread(program, p)]
         raise ScheduleError(
-            f"shared memory belongs to a block: '{b.name}' would be owned under the thread loop '{threads[0]}'. Possible loops: {names}"
+            f"shared memory belongs to a block: '{b.name}' would be owned under the thread loop '{threads[0]}'. "
+            f"Possible loops: {', '.join(free) or 'none'}"
         )
     return stored(program, b, memory, owner, found)
 

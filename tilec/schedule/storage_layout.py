@@ -35,7 +35,7 @@ def layout(program: Program, buffer: str, name: str, first: int, second: int) ->
     dims, amount = ((first, second), 0) if name == "xor" else ((first,), integer(second, ARGUMENTS[name][1]))
     for d, what in zip(dims, ARGUMENTS[name], strict=False):
         if integer(d, what, 0) >= len(b.shape):
-            raise ScheduleError(f"'{b.name}' has {len(b.shape)} dimensions, 0..{len(b.shape) - 1}; there is no {what} {d}")
+            raise ScheduleError(f"there is no {what} {d}: '{b.name}' has the dimensions 0..{len(b.shape) - 1}")
     if name == "xor":
         _check_xor(b, first, second)
     new = Layout(name, (first, second if name == "xor" else amount))
