@@ -22,8 +22,8 @@ from tilec.schedule.storage import stored
 def compute_root(program: Program, buffer: str) -> Program:
     """Compute a buffer whole, at the top level, before the nest that it was computed in.
 
-    1. `buffer` is no cache. Something outside the nest that computes it reads it, and one node below their nearest common ancestor
-       computes it.
+    1. `buffer` is no cache. Something outside the nest that computes it reads it, and one node below their nearest common
+       ancestor computes it.
     2. That node is not at the top level yet.
     3. Each of its loops counts an original coordinate from a start that the loops around determine (as compute_at leaves them).
     4. It reads and writes nothing, except `buffer`, that lives in one iteration of the loops it leaves.
