@@ -216,7 +216,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
         raise ScheduleError(f"{what} must be a name or a tuple of names, not {value!r}")
     double = sorted({v for v in given if given.count(v) > 1})
     if double:
-        raise ScheduleError(f"{what} names '{double[0]}' twice")
+        raise ScheduleError(f"'{double[0]}' is named twice")
     return given
 
 

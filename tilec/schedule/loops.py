@@ -14,7 +14,7 @@ from tilec.poly import bounds
 from tilec.schedule.core import choice, integer, names, primitive
 from tilec.schedule.loops_order import reorder
 from tilec.schedule.names import display, find_loop, free_name, loop_at, new_name
-from tilec.schedule.nest import const_extent, context, range_text, simple, swap
+from tilec.schedule.nest import const_extent, context, described, range_text, simple, swap
 from tilec.schedule.owners import repair
 
 TAILS = ("min", "guard", "peel", "exact")
@@ -182,7 +182,7 @@ def fuse(program: Program, outer: str, inner: str, into: str | None = None) -> P
     a, b = find_loop(program, outer), find_loop(program, inner)
     x, y = loop_at(program, a), loop_at(program, b)
     if b != (*a, 0) or len(x.body) != 1:
-        inside = ", ".join(display(program, (*a, n)) for n, node in enumerate(x.body) if isinstance(node, Loop)) or "no loop"
+        inside = ", ".join(described(program, (*a, n)) for n in range(len(x.body)))
         raise ScheduleError(
             f"'{inner}' is not the only child of '{outer}' (directly inside: {inside}). "
             "distribute and reorder make loops perfectly nested"

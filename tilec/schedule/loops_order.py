@@ -13,7 +13,7 @@ from tilec.ir.tree import Body, Position, at, loop_conditions, loops, put, renam
 from tilec.poly import bounds
 from tilec.schedule.core import names, primitive
 from tilec.schedule.names import display, executed, find_loop, free_name, loop_at, new_name, written
-from tilec.schedule.nest import build, context, guarded, range_text, readable, siblings
+from tilec.schedule.nest import build, context, described, guarded, range_text, readable, siblings
 from tilec.schedule.owners import repair
 
 
@@ -141,9 +141,9 @@ def distribute(program: Program, loop: str, at: str | None = None) -> Program:
     children, wrap = node.body, ()
     if len(children) == 1 and isinstance(guard := children[0], Guard):
         children, wrap = guard.body, guard.conditions
-    only = children[0]
     if len(children) < 2:
-        raise ScheduleError(f"the body of '{loop}' is one {_what(only)}: there is nothing to distribute")
+        only = described(program, (*position, 0, 0) if wrap else (*position, 0))
+        raise ScheduleError(f"the body of '{loop}' is only {only}: there is nothing to distribute")
     if at is None:
         parts = [(child,) for child in children]
     else:
@@ -162,14 +162,11 @@ def distribute(program: Program, loop: str, at: str | None = None) -> Program:
     return repair(program, replace(program, body=put(program.body, position, new)))
 
 
-def _what(node: object) -> str:
-    return (
-        f"loop '{node.var}'"
-        if isinstance(node, Loop)
-        else f"statement '{node.statement}'"
-        if isinstance(node, Leaf)
-        else "action"
-    )
+def _follower(program: Program, position: Position, name: str) -> str:
+    after = (*position[:-1], position[-1] + 1)
+    if after[-1] >= len(siblings(program, position)):
+        return f"nothing comes after '{name}'"
+    return f"after '{name}' comes {described(program, after)}"
 
 
 def _holds(program: Program, child: object, name: str) -> bool:
@@ -196,11 +193,7 @@ def fuse_siblings(program: Program, first: str, second: str, into: str | None = 
     """
     a, b = find_loop(program, first), find_loop(program, second)
     if a[:-1] != b[:-1] or b[-1] != a[-1] + 1:
-        around = siblings(program, a)
-        next_to = around[a[-1] + 1] if a[-1] + 1 < len(around) else None
-        follows = f"after '{first}' comes {_what(next_to)}" if next_to is not None else f"nothing comes after '{first}'"
-        if a == b:
-            follows = "they are the same loop"
+        follows = "they are the same loop" if a == b else _follower(program, a, first)
         raise ScheduleError(f"'{second}' is not the neighbour after '{first}': {follows}. reorder_siblings exchanges neighbours")
     x, y = loop_at(program, a), loop_at(program, b)
     if x.kind != y.kind:
@@ -274,7 +267,7 @@ def reorder_siblings(program: Program, first: str, second: str) -> Program:
     if a[:-1] != b[:-1] or b[-1] != a[-1] + 1:
         if b[:-1] == a[:-1] and a[-1] == b[-1] + 1:
             raise ScheduleError(f"'{first}' comes after '{second}': reorder_siblings(\"{second}\", \"{first}\") exchanges them")
-        raise ScheduleError(f"'{second}' is not the neighbour after '{first}'")
+        raise ScheduleError(f"'{second}' is not the neighbour after '{first}': {_follower(program, a, first)}")
     x, y = at(program.body, a), at(program.body, b)
     return replace(program, body=put(put(program.body, b, (x,)), a, (y,)))
 

@@ -40,7 +40,7 @@ def vectorize(program: Program, loops: str | tuple[str, ...]) -> Program:
     """
     given = names(loops, "the loops")
     for name in given:
-        _bounded(program, find_loop(program, name), name, "vectorize")
+        _bounded(program, find_loop(program, name), name, "vectorize the inner loop")
     return _mark(program, given, "vector")
 
 
@@ -61,7 +61,7 @@ def bind(program: Program, loops: str | tuple[str, ...], axis: str) -> Program:
     positions = [find_loop(program, name) for name in given]
     if axis in THREAD_KINDS:
         for name, position in zip(given, positions, strict=True):
-            _bounded(program, position, name, f"bind to {axis}")
+            _bounded(program, position, name, f"bind the inner loop to {axis}")
     new = _mark(program, given, axis)
     for name, position in zip(given, positions, strict=True):
         _axis_free(new, position, name, axis)
@@ -90,28 +90,31 @@ def _bounded(program: Program, position: Position, name: str, what: str) -> None
     if const_extent(program, node, context(program, position)) is None:
         raise ScheduleError(
             f"the extent of '{name}' ({range_text(node)}) is no constant. "
-            f'Possible: split("{name}", n) and {what} the inner loop, or bind the size at schedule(...)'
+            f'Possible: split("{name}", n) and {what}, or bind the size at schedule(...)'
         )
 
 
 def _axis_free(program: Program, position: Position, name: str, axis: str) -> None:
-    node = loop_at(program, position)
-    around = [n for n in path_to(program.body, position) if isinstance(n, Loop)]
-    inside = [loop for _, loop in loops(node.body)]
-    for other in (*around, *inside):
+    related = [(p, n) for p, n in loops(program.body) if p != position and (_above(p, position) or _above(position, p))]
+    for p, other in related:
         if other.kind == axis:
-            side = "around" if other in around else "inside"
-            used = {loop.kind for loop in (*around, *inside)}
+            side = "around" if _above(p, position) else "inside"
+            used = {loop.kind for _, loop in related}
             free = [a for a in AXES if a not in used and a.split(".")[0] == axis.split(".")[0]]
-            raise ScheduleError(f"'{other.var}' {side} '{name}' is {axis} already. Free: {', '.join(free) or 'none'}")
+            shown = display(program, p)
+            raise ScheduleError(f"'{shown}' {side} '{name}' is {axis} already. Free: {', '.join(free) or 'none'}")
+
+
+def _above(p: Position, q: Position) -> bool:
+    return q[: len(p)] == p
 
 
 def _outermost(program: Program, position: Position, name: str) -> None:
     path = path_to(program.body, position)
-    bad = [n for n in path if not (isinstance(n, Loop) and n.kind in BLOCK_KINDS)]
+    bad = [(d, n) for d, n in enumerate(path) if not (isinstance(n, Loop) and n.kind in BLOCK_KINDS)]
     if bad:
-        outer = bad[0]
-        what = f"'{outer.var}' ({outer.kind})" if isinstance(outer, Loop) else "a guard"
+        depth, outer = bad[0]
+        what = f"'{display(program, position[: depth + 1])}' ({outer.kind})" if isinstance(outer, Loop) else "a guard"
         raise ScheduleError(
             f"'{name}' stands under {what}; a block loop stands under block loops only. "
             "Possible: bind the loops around it first, or reorder it outwards"

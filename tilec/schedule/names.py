@@ -59,14 +59,16 @@ def loop_names(program: Program) -> list[str]:
     return [display(program, p) for p, _ in loops(program.body)]
 
 
-def _hint(wanted: str, known: list[str]) -> str:
+def _hint(wanted: str, known: list[str], qualifier: str = "") -> str:
+    """Did you mean …: the name whose last part is closest; with the qualifier that was given, when it means something."""
     bare = {k.rpartition(".")[2]: k for k in reversed(known)}
-    close = get_close_matches(wanted, known, 1, 0.5)
-    found = close[0] if close else None
-    if found is None:
-        close = get_close_matches(wanted.rpartition(".")[2], bare, 1, 0.5)
-        found = bare[close[0]] if close else None
-    return f" Did you mean '{found}'?" if found else ""
+    close = get_close_matches(wanted, known, 1, 0.5) or get_close_matches(wanted, bare, 1, 0.5)
+    if not close:
+        return ""
+    found = bare.get(close[0], close[0])
+    if qualifier and "." not in found:
+        found = f"{qualifier}.{found}"
+    return f" Did you mean '{found}'?"
 
 
 def find_loop(program: Program, name: object) -> Position:
@@ -75,14 +77,12 @@ def find_loop(program: Program, name: object) -> Position:
         raise ScheduleError(f"a loop is named by a string, not {name!r}")
     everything = list(loops(program.body))
     matches = [p for p, loop in everything if loop.var == name]
-    listed, missing = everything, name
+    listed, missing, given = everything, name, ""
     qualifier, dot, var = name.partition(".")
     if not matches and dot:
         scope = _scope(program, qualifier)
         if scope:
-            listed, missing = scope, var
-        elif qualifier in program.buffer or qualifier in program.statement:
-            missing = name
+            listed, missing, given = scope, var, qualifier
         matches = [p for p, loop in scope if loop.var == var]
     if len(matches) == 1:
         return matches[0]
@@ -90,7 +90,7 @@ def find_loop(program: Program, name: object) -> Position:
         known = [display(program, p) for p, _ in listed]
         text = f"no loop '{missing}'."
         text += f" Loops, outermost first: {', '.join(known)}." if known else " The program has no loops."
-        raise ScheduleError(text + _hint(name, known))
+        raise ScheduleError(text + _hint(missing, known, given))
     known = list(dict.fromkeys(display(program, p) for p in matches))
     if len(known) < len(matches):
         inside = [f"{'.'.join(filter(None, (_path_text(program, p), loop.var)))}" for p, loop in everything if p in matches]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import Guard, Loop, Node, Program
+from tilec.ir.program import Copy, Guard, Leaf, Loop, Node, Program
 from tilec.ir.tree import Body, Position, at, loop_conditions, path_to, put
 from tilec.poly import bounds
+from tilec.schedule.names import display
 
 
 def context(program: Program, position: Position) -> list[Constraint]:
@@ -54,7 +55,7 @@ def simple(program: Program, loop: Loop, known: Sequence[Constraint]) -> Loop:
     return replace(loop, lower=lower, upper=upper)
 
 
-def _extreme(bound: tuple[Aff, ...], pick) -> tuple[Aff, ...]:
+def _extreme(bound: tuple[Aff, ...], pick: Callable[[int, int], int]) -> tuple[Aff, ...]:
     """Of bounds that differ by a constant only the binding one."""
     groups: dict[tuple, int] = {}
     for e in bound:
@@ -117,5 +118,17 @@ def range_text(loop: Loop) -> str:
     return f"{low}..{high}"
 
 
-def substituted_bounds(loop: Loop, values: Mapping[str, Aff]) -> Loop:
-    return replace(loop, lower=tuple(e.subs(values) for e in loop.lower), upper=tuple(e.subs(values) for e in loop.upper))
+def described(program: Program, position: Position) -> str:
+    """What stands at a position, for messages: loop 'acc.k', statement 'S1', a guard, a copy into 'A_shared', a barrier."""
+    node = at(program.body, position)
+    match node:
+        case Loop():
+            return f"loop '{display(program, position)}'"
+        case Leaf():
+            return f"statement '{node.statement}'"
+        case Guard():
+            return "a guard"
+        case Copy():
+            return f"a copy into '{node.dst.buffer}'"
+        case _:
+            return f"a {type(node).__name__.lower()}"
