@@ -195,6 +195,38 @@ class Relations:
                     pass
         return out
 
+    def logical(self, a: Tagged) -> tuple[str, list[Aff]]:
+        """The element that an access means, wherever it is kept: (root buffer, logical index)."""
+        program, action = self.program, self.sites[a.site].action
+        buffer = program.buffer[a.address.buffer]
+        root = buffer.root if buffer.role == "cache" and buffer.root else buffer.name
+        match action:
+            case Leaf():
+                if a.role == "read":
+                    flat = flat_reads(action)[int(a.tag.rpartition("r")[2])]
+                    s, at = program.statement[flat.statement], flat.instance
+                    access = s.reads[flat.n]
+                else:
+                    s, at = program.statement[action.statement], action.instance
+                    access = s.target
+                if buffer.role == "partial":
+                    index = list(a.address.index)  # a partial sum has no cell in the original: its own are its elements
+                else:
+                    env = dict(zip(s.loops, at, strict=True))
+                    index = [e.subs(env) for e in access.index]
+            case Copy(cell=c) | Identity(cell=c):
+                index = list(a.address.index) if buffer.role == "partial" else list(c)
+            case Merge(cell=c, src_cell=source):
+                index = list(source if a.role == "read" else c)
+                index = list(a.address.index) if buffer.role == "partial" else index
+            case _:
+                raise AssertionError(action)
+        return f"X_{mangle(root)}", index
+
+    def elements(self, accesses: Iterable[Tagged]) -> UnionMap:
+        """{ access -> the element it means }."""
+        return self.union(self.map(a.site, a.tag, *self.logical(a)) for a in accesses)
+
     def cells(self, accesses: Iterable[Tagged], *, folded: bool = False) -> UnionMap:
         """{ access -> cell }."""
         return self.union(

@@ -9,10 +9,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilec.ir.program import Copy, Identity, Leaf, Merge, Program
+from tilec.ir.program import Buffer, Copy, Identity, Leaf, Merge, Program
 from tilec.ir.tree import updates
 from tilec.poly.access import Relations, Tagged, Unresolved
-from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, pieces_of_map, pieces_of_set
+from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, mangle, pieces_of_map, pieces_of_set
+
+
+class Endless(Unresolved):
+    """A chain of copies without an exact closure; `known` is the flow of the reads whose chain is short."""
+
+    def __init__(self, known: UnionMap):
+        super().__init__("a chain of copies whose length depends on the sizes has no exact closure")
+        self.known = known
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,22 @@ def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flo
     """The must-sources that are last before each sink, and the may-sources after them."""
     info = isl.UnionAccessInfo.from_sink(sinks).set_must_source(must).set_may_source(may).set_schedule_map(clock)
     result = info.compute_flow()
-    return Flow(result.get_may_dependence().reverse(), result.get_may_no_source().domain())
+    found = Flow(result.get_may_dependence().reverse(), result.get_may_no_source().domain())
+    # isl forgets some sinks of strided accesses (cells 2i + 4j against i + 2j + 1): ask again for those, by definition
+    forgotten = sinks.domain().subtract(found.sources.domain()).subtract(found.undefined)
+    if forgotten.is_empty():
+        return found
+    sources = _last(sinks.intersect_domain(forgotten), must, may, clock)
+    return Flow(found.sources.union(sources), found.undefined.union(forgotten.subtract(sources.domain())))
+
+
+def _last(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> UnionMap:
+    """{ sink -> its last must-source, and every may-source after that }, as a lexicographic maximum."""
+    earlier = clock.lex_gt_union_map(clock)  # { x -> y : y runs before x }
+    certain = sinks.apply_range(must.reverse()).intersect(earlier)
+    last = certain.apply_range(clock).lexmax().apply_range(clock.reverse()).intersect(certain)
+    possible = sinks.apply_range(may.reverse()).intersect(earlier)
+    return last.union(possible.subtract(last.apply_range(earlier)))
 
 
 def value_flow(r: Relations) -> Flow:
@@ -79,11 +102,50 @@ def resolve_copies(r: Relations, found: Flow) -> UnionMap:
         pending = pending.intersect_range(copied)
     if pending.is_empty():
         return result
+    meant = transparent(r, found)
+    if meant is not None:
+        return meant
     closure, exact = step.intersect_range(copied).transitive_closure()
     if not exact:
-        raise Unresolved("a chain of copies whose length depends on the sizes has no exact closure")
+        raise Endless(result)
     long = pending.apply_range(closure).union(pending).apply_range(step)
     return result.union(long.subtract_range(copied))
+
+
+def element_ends(r: Relations) -> tuple[UnionMap, UnionMap]:
+    """({ I_A[x] -> element }, { E_Y[x] -> element })."""
+    to_element = r.union(
+        r.solver.read_map(f"{{ C_{mangle(b.name)}[{_dims(b)}] -> X_{mangle(b.name)}[{_dims(b)}] }}")
+        for b in r.program.buffers
+        if b.role == "param"
+    )
+    return r.initial.apply_range(to_element), r.final.apply_range(to_element)
+
+
+def _dims(b: Buffer) -> str:
+    return ", ".join(f"d{k}" for k in range(len(b.shape)))
+
+
+def transparent(r: Relations, found: Flow) -> UnionMap | None:
+    """The flow over elements with all copies left out, where it is the same; None where some access sees an old copy.
+
+    Suppose every access takes its value from the last write of its element, or from a copy made since that write from a place
+    that the same holds of. By induction over time the caches then always show what the elements are.
+    """
+    copies = only(r, Copy)
+    real = [a for a in r.tagged if a.role == "write" and a.site not in set(copies)]
+    sinks = [a for a in r.tagged if a.role != "write"]
+    start, end = element_ends(r)
+    writes = r.elements(real)
+    meant = flow(r.elements(sinks).union(end), writes.union(start), r.solver.empty(), r.clock)
+    copied = spaces(r, copies)
+    direct = found.sources.subtract_range(copied)
+    via = found.sources.intersect_range(copied).apply_range(through(r, copies)).apply_range(meant.sources)
+    if not found.undefined.is_empty() or not direct.union(via).is_subset(meant.sources):
+        return None
+    if not found.sources.domain().is_subset(meant.sources.domain()):
+        return None
+    return meant.sources
 
 
 # -- the original, once ----------------------------------------
@@ -139,8 +201,10 @@ class Contributions:
     undefined: UnionSet
 
 
-def contributions(r: Relations, root: str) -> Contributions:
+def contributions(r: Relations, root: str, *, over_elements: bool = False) -> Contributions:
     """Follow every path from each reader of `root` back to the updates that reach it.
+
+    over_elements: leave the copies out, as `transparent` allows.
 
     The last plain write, copy or identity is the base of a cell; the updates after it all count. A copy stands for what it
     read, a merge for its target's contributions and those of its source.
@@ -148,20 +212,28 @@ def contributions(r: Relations, root: str) -> Contributions:
     program = r.program
     held = {b.name for b in program.buffers if b.name == root or b.root == root}
     mine = [a for a in r.tagged if a.address.buffer in held]
+    kinds, where, whole = (Copy, Merge), r.cells, r.whole
+    if over_elements:
+        mine = [a for a in mine if not isinstance(r.sites[a.site].action, Copy)]
+        kinds, where = (Merge,), r.elements
+
+        def whole(tag: str, name: str) -> UnionMap:
+            start, end = element_ends(r)
+            return (start if tag == "I" else end).intersect_domain(r.whole(tag, name).domain())
 
     def updating(a: Tagged) -> bool:
         return updates(r.sites[a.site].action, program)
 
-    must = r.cells(a for a in mine if a.role == "write" and not updating(a))
-    may = r.cells(a for a in mine if a.role == "write" and updating(a))
+    must = where(a for a in mine if a.role == "write" and not updating(a))
+    may = where(a for a in mine if a.role == "write" and updating(a))
     ends: list[UnionMap] = []
     if root in program.buffer and program.buffer[root].role == "param":
-        must = must.union(r.whole("I", root))
-        ends.append(r.whole("E", root))
-    sinks = r.cells(a for a in mine if a.role == "read").union(r.union(ends))
+        must = must.union(whole("I", root))
+        ends.append(whole("E", root))
+    sinks = where(a for a in mine if a.role == "read").union(r.union(ends))
     found = flow(sinks, must, may, r.clock)
 
-    middle = only(r, (Copy, Merge))
+    middle = only(r, kinds)
     middle_writes = spaces(r, middle)
     step = through(r, middle).apply_range(found.sources)
     loads = [f"L{n}r" for n in only(r, Leaf)]

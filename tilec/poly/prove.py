@@ -17,12 +17,15 @@ from tilec.ir.program import Program
 from tilec.poly.access import Relations, flat_reads
 from tilec.poly.concurrency import HappensBefore, is_concurrent
 from tilec.poly.dataflow import (
+    Endless,
+    Flow,
     Unresolved,
     contributions,
     is_free,
     needs_permission,
     reference,
     resolve_copies,
+    transparent,
     value_flow,
 )
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap
@@ -129,9 +132,14 @@ class _Proof:
     def values(self) -> None:
         r = self.r
         found = value_flow(r)
-        # Identity and Merge have no instance in the original: reads of theirs can only be right as contributions
-        got = resolve_copies(r, found).apply_range(r.writer_instance).union(r.inlined)
         want = r.reader_instance.apply_range(self.wanted)
+        try:
+            resolved = resolve_copies(r, found)
+        except Endless as e:
+            self.refute_known(found, e.known, want)
+            raise
+        # Identity and Merge have no instance in the original: reads of theirs can only be right as contributions
+        got = resolved.apply_range(r.writer_instance).union(r.inlined)
         wrong = want.subtract(got)
         if wrong.is_empty():
             return
@@ -144,6 +152,15 @@ class _Proof:
             touched = want.subtract(got).intersect_domain(self.readers_of(root))
             if not touched.is_empty():
                 self.reduction(root)
+
+    def refute_known(self, found: Flow, known: UnionMap, want: UnionMap) -> None:
+        """Though some chains of copies have no end, a read with a short chain may already be wrong."""
+        got = known.apply_range(self.r.writer_instance)
+        wrong = want.intersect_domain(known.domain()).subtract(got)
+        for root in self.reorderable():
+            wrong = wrong.subtract_domain(self.readers_of(root))
+        if not wrong.is_empty():
+            raise value_witness(self.r, self.original, found, got, want, wrong)
 
     def reorderable(self) -> list[str]:
         return [b.name for b in self.original.buffers if is_free(self.program, b.name)]
@@ -172,7 +189,12 @@ class _Proof:
 
     def reduction(self, root: str) -> None:
         """Each original contribution of `root` reaches each reader exactly once, the initial value included."""
-        mine = contributions(self.r, root)
+        try:
+            mine = contributions(self.r, root)
+        except Unresolved:
+            if transparent(self.r, value_flow(self.r)) is None:
+                raise
+            mine = contributions(self.r, root, over_elements=True)
         theirs = contributions(Relations(self.solver, self.original), root)
         base = Relations(self.solver, self.original)
         per_read = base.reader_instance.reverse().apply_range(theirs.readers)

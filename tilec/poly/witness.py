@@ -286,7 +286,8 @@ def bounds_witness(r: Relations, a: Tagged, outside: Set) -> Refuted:
     where = named(a.address.buffer, tuple(e.eval(env) for e in a.address.index))
     who = _who(r, a.site, p.at, sizes)
     shape = ", ".join(str(e.eval(sizes)) for e in r.program.buffer[a.address.buffer].shape)
-    text = f"{sizes_text(sizes)}{who} {_verb(a.role)} {where} at {_place(r, a.site, p.at)}; {a.address.buffer} has the shape [{shape}]"
+    text = f"{sizes_text(sizes)}{who} {_verb(a.role)} {where} at {_place(r, a.site, p.at)}; "
+    text += f"{a.address.buffer} has the shape [{shape}]"
     return Refuted(u.params(), Witness(who, who, where, "out of bounds", sizes, text))
 
 
@@ -321,9 +322,7 @@ def twice_witness(r: Relations, statement: Statement, done: UnionMap) -> Refuted
 
 
 __all__ = [
-    "Inline",
     "Refuted",
-    "flat_reads",
     "instance_witness",
     "race_witness",
     "twice_witness",
