@@ -65,12 +65,18 @@ def repair(
         if b.owner is None or b.name not in old.buffer:
             out.append(b)
             continue
-        held = {v for var in owning(old.buffer[b.name], before.get(b.name, [])) for v in became.get(var, (var,))}
+        around = common_loops(after.get(b.name, []))
+        path = {loop.var for loop in around}
+        held: set[str] = set()
+        for var in owning(old.buffer[b.name], before.get(b.name, [])):
+            # a loop of that name in another nest may be the one that changed
+            elsewhere = var in path and not path.issuperset(became.get(var, ()))
+            held |= {var} if elsewhere else set(became.get(var, (var,)))
         for (outer, inner), var in joined.items():
-            if {outer, inner} <= held:
+            if {outer, inner} <= held and not ({outer, inner} <= path and var not in path):
                 held = held - {outer, inner} | {var}
         owner, kept = None, set()
-        for loop in common_loops(after.get(b.name, [])):
+        for loop in around:
             if loop.var not in held:
                 break
             owner = loop.var

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.ir.affine import Aff
 from tilec.ir.program import Leaf, Program
 from tilec.schedule.names import find_loop
 from tilec.schedule.placement_uses import Use, all_uses, loops_to, uses
@@ -19,9 +20,13 @@ def names_in(u: Use) -> frozenset[str]:
     return frozenset[str]().union(*(e.names for e in u.logical))
 
 
-def rules(found: Sequence[Use]) -> set[tuple[str, ...]]:
-    """The accesses, up to constant shifts."""
-    return {tuple(str(e - e.const) for e in u.logical) for u in found}
+def rules(found: Sequence[Use], outer: frozenset[str]) -> set[tuple[Aff, ...]]:
+    """How the accesses move with the outer loops: with one rule they stay near each other, so that one box holds them."""
+
+    def moved(e: Aff) -> Aff:
+        return Aff(0, tuple((a, c) for a, c in e.terms if Aff(0, ((a, c),)).names & outer))
+
+    return {tuple(moved(e) for e in u.logical) for u in found}
 
 
 def around(program: Program, loop: str) -> frozenset[str]:
@@ -35,19 +40,19 @@ def operands(program: Program, loop: str, statement: str) -> list[str]:
     out = []
     for name, found in _inputs(program, loop).items():
         mine = [u for u in found if statement_of(u) == statement]
-        if mine and len(rules(mine)) == 1 and any(_repeated(u, outer) for u in mine):
+        if mine and len(rules(mine, outer)) == 1 and any(_repeated(u, outer) for u in mine):
             out.append(name)
     return out
 
 
 def tile_inputs(program: Program, loop: str, sums: Sequence[str]) -> list[str]:
-    """What the other statements of a tile read by one access rule: at several offsets (halo), in several iterations (broadcast), or
-    across the rows of what they write (transposed)."""
+    """What the other statements of a tile read by one access rule: at several offsets (halo), in several iterations (broadcast),
+    or across the rows of what they write (transposed)."""
     outer = around(program, loop)
     out = []
     for name, found in _inputs(program, loop).items():
         mine = [u for u in found if statement_of(u) not in sums]
-        if not mine or len(rules(found)) > 1 or not all(names_in(u) & outer for u in found):
+        if not mine or len(rules(found, outer)) > 1 or not all(names_in(u) & outer for u in found):
             continue
         if len({u.logical for u in mine}) > 1 or _repeated(mine[0], outer) or _across(mine[0]):
             out.append(name)

@@ -1,9 +1,10 @@
-"""What recipes know of a program: its top-level nests, what each is like, who reads whose results, and how they may be grouped."""
+"""What recipes know of a program: its nests, what each is like, who reads whose results, and how they may be grouped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
+from typing import TypeAlias
 
 import networkx as nx
 
@@ -38,8 +39,11 @@ class Nest:
         return self.update or self.statements[-1]
 
 
+Group: TypeAlias = tuple[Nest, ...]
+
+
 def nests(program: Program) -> tuple[tuple[str, ...], tuple[Nest, ...]]:
-    """(the serial loops around everything, the nests inside them in order); leaves between nests join the nest before or after."""
+    """(the serial loops around everything, the nests inside them in order); nests among bare statements are one nest."""
     prefix: list[str] = []
     body = program.body
     while len(body) == 1 and isinstance(loop := body[0], Loop) and not _regular(program, loop):
@@ -72,8 +76,15 @@ def partitions(n: int) -> list[tuple[tuple[int, ...], ...]]:
     for joined in range(n):
         for kept in combinations(range(1, n), n - 1 - joined):
             edges = [0, *kept, n]
-            out.append(tuple(tuple(range(a, b)) for a, b in zip(edges, edges[1:], strict=False)))
+            out.append(tuple(tuple(range(a, b)) for a, b in pairwise(edges)))
     return out
+
+
+def independent(group: Group) -> bool:
+    """Are there two contractions over the same tiles of which neither reads what another writes?"""
+    sums = [nest for nest in group if nest.kind == "contraction"]
+    apart = not any(a is not b and set(a.written) & set(b.read) for a in sums for b in sums)
+    return len(sums) > 1 and apart and len({nest.ranges for nest in sums}) == 1
 
 
 def _statements(program: Program, body: Body) -> list[Statement]:

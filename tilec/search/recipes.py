@@ -1,8 +1,8 @@
 """Recipes: the schedule structures that tune explores by itself, derived from what a program's nests are like.
 
-A recipe fixes every structural choice (how the chain of nests is cut into groups, where sums are kept, which tile loop is outside,
-pipeline stages, …) and leaves tile sizes open. No recipe knows a kernel's name. Nothing here decides legality: `apply` runs
-primitives, each of which proves its step, and raises what they refuse.
+A recipe fixes every structural choice (how the chain of nests is cut into groups, where sums are kept, which tile loop is
+outside, pipeline stages, …) and leaves tile sizes open. No recipe knows a kernel's name. Nothing here decides legality: `apply`
+runs primitives, each of which proves its step, and raises what they refuse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import product
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.schedule.schedule import Schedule
-from tilec.search.nests import Nest, nests, partitions
+from tilec.search.nests import Group, Nest, independent, nests, partitions
 from tilec.search.plan import Plan
 from tilec.search.rows import by_rows, rowwise
 from tilec.search.tiles import tiled
@@ -24,7 +24,6 @@ DEPTHS = (16, 32, 64, 128)
 CHUNKS = (1024, 4096, 16384, 65536)
 STAGES = (1, 2, 3, 4)
 
-Group = tuple[Nest, ...]
 Choice = str | int
 
 
@@ -95,7 +94,7 @@ def plans(program: Program, groups: Sequence[Group], prefix: tuple[str, ...]) ->
     """The choices that matter in this partition, each with its plan."""
     sums = [nest for group in groups for nest in group if nest.kind == "contraction"]
     axes: dict[str, tuple[Choice, ...]] = {}
-    orders: dict[Choice | None, str] = {}
+    orders: dict[Choice, str] = {}
     if sums:
         axes["accumulator"] = ("shared", "register")
         *_, a, b = sums[-1].band
@@ -112,7 +111,7 @@ def plans(program: Program, groups: Sequence[Group], prefix: tuple[str, ...]) ->
         c = dict(zip(axes, values, strict=True))
         plan = Plan(
             accumulator=str(c.get("accumulator", "shared")),
-            order=orders.get(c.get("order"), "i"),
+            order=orders.get(c.get("order", ""), "i"),
             stages=int(c.get("stages", 1)),
             shared=c.get("inputs") == "shared",
             together=c.get("sums") == "together",
@@ -127,16 +126,6 @@ def has_operands(program: Program, nest: Nest) -> bool:
     reads = program.statement[nest.update or ""].reads
     one = [a for a in reads if sum(b.buffer == a.buffer for b in reads) == 1]
     return any(any(v not in frozenset[str]().union(*(e.names for e in a.index)) for v in nest.band) for a in one)
-
-
-def independent(group: Group) -> bool:
-    """Are there two contractions over the same tiles of which neither reads what the other writes?"""
-    sums = [nest for nest in group if nest.kind == "contraction"]
-    return (
-        len(sums) > 1
-        and not any(a is not b and set(a.written) & set(b.read) for a in sums for b in sums)
-        and len({n.ranges for n in sums}) == 1
-    )
 
 
 def reads_again(program: Program, group: Group) -> bool:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilec.schedule.schedule import Schedule
 from tilec.search.handles import path_of
 from tilec.search.inputs import private, row_inputs, row_results, wide
-from tilec.search.nests import Nest
+from tilec.search.nests import Group
 from tilec.search.plan import Plan, on_blocks
 
 
-def by_rows(group: Sequence[Nest]) -> bool:
+def by_rows(group: Group) -> bool:
     """Do the nests run row by row: the same range of rows, one of them in several steps, and no contraction among them?"""
     kinds = {nest.kind for nest in group}
     return "rows" in kinds and kinds <= {"rows", "elementwise"} and len({nest.ranges[0] for nest in group}) == 1
 
 
-def rowwise(s: Schedule, group: Sequence[Nest], plan: Plan) -> Schedule:
+def rowwise(s: Schedule, group: Group, plan: Plan) -> Schedule:
     """The nests merged at their first loop; what only a row needs is kept in it, its inputs (plan.shared) in shared memory."""
     first, *rest = group
     q, depth = first.leading, len(plan.prefix)

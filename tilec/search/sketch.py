@@ -15,7 +15,7 @@ from tilec.schedule.trace import Step
 
 @dataclass(frozen=True, repr=False)
 class Sketch(Schedule):
-    """A Schedule whose primitives rewrite without a proof. Nothing of it may be shown, priced for good or run before `proof()`."""
+    """A Schedule whose primitives rewrite without a proof. Nothing of it may be shown or run before `proof()`."""
 
     @staticmethod
     def of(s: Schedule) -> Sketch:
@@ -26,7 +26,7 @@ class Sketch(Schedule):
         return replace(self, program=program, trace=self.trace.then(Step.of(name, args, kwargs)), proved=None)
 
     def proof(self) -> Verdict:
-        """The verdict of the program as it stands; LegalityError unless it is legal. ScheduleError: a step's precondition (earlier)."""
+        """The verdict of the program as it stands. LegalityError: it is not legal, or not decided."""
         verdict = prove(self.program.source, self.program, self.proof_budget)
         if verdict.status != "legal":
             detail = str(verdict.witness) if verdict.witness is not None else str(verdict.reason)

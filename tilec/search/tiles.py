@@ -15,13 +15,13 @@ from tilec.schedule.placement_uses import uses
 from tilec.schedule.schedule import Schedule
 from tilec.search.handles import fresh, loop_named, loops_of, outside_reads, path_of, standing
 from tilec.search.inputs import names_in, operands, private, statement_of, tile_inputs
-from tilec.search.nests import Nest
+from tilec.search.nests import Group, Nest, independent
 from tilec.search.plan import Knobs, Plan, on_blocks
 
 Sum = tuple[Nest, str]  # a contraction and the loop over its k blocks
 
 
-def tiled(s: Schedule, group: Sequence[Nest], knobs: Knobs, plan: Plan) -> Schedule:
+def tiled(s: Schedule, group: Group, knobs: Knobs, plan: Plan) -> Schedule:
     """Producers inlined or computed at the tile, sums cut along k with their operands in shared memory, tiles on blocks."""
     root = group[-1]
     s = inlined(s, group)
@@ -49,7 +49,7 @@ def tiled(s: Schedule, group: Sequence[Nest], knobs: Knobs, plan: Plan) -> Sched
             sums.append((nest, ko))
     for buffer in private(s.program, group):
         s = s.place(buffer, "shared")
-    if plan.together:
+    if plan.together and independent(group):
         s, sums = merged(s, sums)
     for nest, ko in sums:
         for buffer in operands(s.program, ko, nest.update or ""):
@@ -66,8 +66,8 @@ def tiled(s: Schedule, group: Sequence[Nest], knobs: Knobs, plan: Plan) -> Sched
     return on_blocks(s, outer[:alone], plan)
 
 
-def pointwise(program: Program, buffer: str, group: Sequence[Nest]) -> bool:
-    """May the producer be evaluated at its only read: a temporary, written by one `=`, read once per instance and in the group?"""
+def pointwise(program: Program, buffer: str, group: Group) -> bool:
+    """May the producer be evaluated at its only read: a temporary, written by one `=`, read once per instance in the group?"""
     found = uses(program, buffer)
     writes, reads = [u for u in found if u.write], [u for u in found if u.reads]
     if program.buffer[buffer].role != "temp" or len(writes) != 1 or writes[0].update or len(reads) != 1:
@@ -77,7 +77,7 @@ def pointwise(program: Program, buffer: str, group: Sequence[Nest]) -> bool:
     return None not in (writer, reader) and writer != reader and {x.var for x in reads[0].site.loops} <= names_in(reads[0])
 
 
-def inlined(s: Schedule, group: Sequence[Nest]) -> Schedule:
+def inlined(s: Schedule, group: Group) -> Schedule:
     """Elementwise producers evaluated where they are read; the rounding of their stores stays."""
     for nest in group[:-1]:
         for buffer in nest.written:
@@ -101,7 +101,7 @@ def tile_knobs(program: Program, nest: Nest) -> dict[str, str]:
     return out
 
 
-def beside(nest: Nest, group: Sequence[Nest]) -> bool:
+def beside(nest: Nest, group: Group) -> bool:
     """Does nothing in the group read what the nest writes, so that it can only share the tile loops of the last one?"""
     return (
         not any(set(nest.written) & set(other.read) for other in group if other is not nest) and nest.ranges == group[-1].ranges
