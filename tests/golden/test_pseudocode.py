@@ -41,6 +41,27 @@ def fused_gemm_silu() -> Schedule:
     )
 
 
+def gemm_silu_on_threads() -> Schedule:
+    """A thread per output element, its sum in a register; tiles of 16."""
+    return (
+        start(gemm_silu)
+        .compute_inline("C")
+        .split("Y.i", 16, into=("io", "ii"))
+        .split("Y.j", 16, into=("jo", "ji"))
+        .reorder("io", "jo", "ii", "ji")
+        .compute_at("acc", "jo")
+        .split("acc.k", 16, into=("ko", "ki"))
+        .reorder("ko", "acc.i", "acc.j", "ki")
+        .cache_read("A", at="ko", memory="shared")
+        .cache_read("W", at="ko", memory="shared")
+        .place("acc", "register")
+        .bind("io", "block.y")
+        .bind("jo", "block.x")
+        .bind(("S0.i", "S1.i", "Y.ii", "A_shared.0", "W_shared.0"), "thread.y")
+        .bind(("S0.j", "S1.j", "Y.ji", "A_shared.1", "W_shared.1"), "thread.x")
+    )
+
+
 def row_at_a_time() -> Schedule:
     """The quantisation joins the row maximum: one row per block."""
     return start(rowquant).fuse_siblings("S.i", "Q.i").bind("S.i", "block.x")
@@ -50,6 +71,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "gemm_silu": lambda: gemm_silu.program,
     "gemm_silu_fused": lambda: fused_gemm_silu().program,
     "gemm_silu_pipelined": lambda: fused_gemm_silu().pipeline("ko", stages=2).program,
+    "gemm_silu_on_threads": lambda: gemm_silu_on_threads().program,
     "rowquant_rows": lambda: row_at_a_time().program,
     "syrk_reordered": lambda: start(syrk).reorder("j", "i", "k").program,
     "blur": lambda: blur.program,
@@ -66,6 +88,7 @@ SHOWN = {
     "gemm_silu": ("element", "loops"),
     "gemm_silu_fused": ("element", "tile", "numpy", "loops"),
     "gemm_silu_pipelined": ("element", "tile"),
+    "gemm_silu_on_threads": ("element", "tile", "numpy"),
     "rowquant_rows": ("element", "tile", "numpy"),
     "syrk_reordered": ("element",),
     "blur": ("tile",),

@@ -24,7 +24,7 @@ from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES, to_arithmetic
 from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load, Scalar, Select, Unary
 from tilec.ir.functions import FUNCTIONS
-from tilec.ir.program import Access, Address, Buffer, Guard, Identity, Loop, Merge, Node, Program
+from tilec.ir.program import Access, Address, Buffer, Guard, Identity, Leaf, Loop, Merge, Node, Program
 from tilec.runtime.call import shape_of
 from tilec.runtime.check import against_reference
 from tilec.runtime.compare import random_inputs
@@ -150,21 +150,36 @@ def test_register_cells_are_one_per_thread() -> None:
         (h.loop("i", "N", h.own_leaf(s0)), h.loop("i", "N", h.own_leaf(s1))),
     )
 
-    def phase(leaf):
+    def phase(leaf: Leaf, cell: Address) -> Loop:
         i = Aff.of("io") * 8 + "ii"
         moved = replace(
             leaf,
             instance=h.affs(i),
-            target=h.address("t") if leaf.target.buffer == "t" else h.address("y", i),
-            reads=(h.address("t") if leaf.reads[0].buffer == "t" else h.address("x", i),),
+            target=cell if leaf.target.buffer == "t" else h.address("y", i),
+            reads=(cell if leaf.reads[0] == h.address("t", "i") else h.address("x", i),),
         )
         return h.loop("ii", (8, Aff.of("N") - Aff.of("io") * 8), moved, kind="thread.x")
 
-    tiles = h.loop("io", (Aff.of("N") + 7) // 8, phase(h.own_leaf(s0)), phase(h.own_leaf(s1)), kind="block.x")
-    t = Buffer("t", "f32", (), memory="register", owner="io", placed=True)
-    program = replace(original, buffers=(*original.buffers[:2], t), body=(tiles,), original=original)
-    assert "undefined((8,)" in numpy_source.emit(program)
-    assert all(d.identical for d in against_reference(program, {"N": 21}))
+    def program(cells: tuple[Address, Address], *shape: int) -> Program:
+        phases = (phase(h.own_leaf(s), cell) for s, cell in zip((s0, s1), cells, strict=True))
+        tiles = h.loop("io", (Aff.of("N") + 7) // 8, *phases, kind="block.x")
+        t = Buffer("t", "f32", h.affs(*shape), memory="register", owner="io", placed=True)
+        return replace(original, buffers=(*original.buffers[:2], t), body=(tiles,), original=original)
+
+    one = h.address("t")
+    own = h.address("t", "ii")
+    odd = h.address("t", Aff.of("ii") % 2)
+    for cells, shape, allocated in (
+        ((one, one), (), "undefined((8,)"),
+        ((own, own), (8,), "undefined((8,)"),  # the index already tells threads apart
+        ((odd, odd), (2,), "undefined((8, 2)"),
+    ):
+        p = program(cells, *shape)
+        assert allocated in numpy_source.emit(p)
+        assert all(d.identical for d in against_reference(p, {"N": 21}))
+    p = program((own, h.address("t", 7 - Aff.of("ii"))), 8)  # reads cells of its own that it never wrote
+    assert "undefined((8, 8)" in numpy_source.emit(p)
+    assert np.isnan(same_as_interpreter(p, {"N": 21})["y"]).any()
 
 
 def test_a_sum_into_one_cell_keeps_its_order() -> None:

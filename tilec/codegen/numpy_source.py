@@ -216,7 +216,7 @@ class _Emitter:
         axes = (*s.vector, *((along,) if along else ()))
         inner = replace(place, path=s.nest.around)
         hoisted = not any(bound_names(axis) & {loop.var for loop in explicit} for axis in axes)
-        spans = self._spans(axes, place, inner) if axes and hoisted else {}
+        text = self._operation(s, place, inner, axes, along) if hoisted else None
         known = {loop.var for loop in place.path}
         pending = list(s.nest.conditions)
         for loop in (None, *explicit):
@@ -229,21 +229,23 @@ class _Emitter:
                 self._if(here, replace(inner, depth=place.depth))
                 pending = [c for c in pending if c not in here]
                 place = replace(place, depth=place.depth + 1)
-        if axes and not hoisted:
-            spans = self._spans(axes, place, inner)
-        everything = [loop.var for loop in (*place.lanes, *axes)]
-        index = target_of(s.nest.action).index
-        lanes = place.widened.get(target_of(s.nest.action).buffer, ())
-        if not lanes:
-            everything.sort(key=lambda v: next((d for d, e in enumerate(index) if v in e.names), -1))
-        scope = self.scope(inner, tuple(everything), spans)
+        self.line(place, text or self._operation(s, place, inner, axes, along))
+
+    def _operation(self, s: Split, place: _Place, inner: _Place, axes: tuple[Loop, ...], along: Loop | None) -> str:
+        """The line of the action; lines with the ends of its axes, and with their index arrays where it needs them, are added."""
+        spans = self._spans(axes, place, inner)
+        target = target_of(s.nest.action)
+        dimensions = [loop.var for loop in (*place.lanes, *axes)]
+        if target.buffer not in place.widened:
+            dimensions.sort(key=lambda v: next((d for d, e in enumerate(target.index) if v in e.names), -1))
+        scope = self.scope(inner, tuple(dimensions), spans)
         text = self._action(s, scope, along)
         if scope.arrays:
-            ranges = [f"range({scope.aff(scope.spans[v].start)}, {scope.aff(scope.spans[v].end)})" for v in everything]
-            names = ", ".join(self.names[v] for v in everything)
+            ranges = [f"range({scope.aff(scope.spans[v].start)}, {scope.aff(scope.spans[v].end)})" for v in dimensions]
+            names = ", ".join(self.names[v] for v in dimensions)
             self.line(place, f"{names} = {scope.call('axis' if len(ranges) == 1 else 'axes', *ranges)}")
         notes = [f"{loop.var} on {loop.kind}" for loop in (*place.lanes, *axes) if loop.kind not in ("serial", "pipelined")]
-        self.line(place, ", ".join([text, *notes]))
+        return ", ".join([text, *notes])
 
     def _sums(self, s: Split, loop: Loop) -> bool:
         """Is the innermost loop a reduction into one cell in the target's own type, its terms independent of that cell?"""

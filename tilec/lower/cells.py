@@ -20,7 +20,9 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Cells:
-    """Per register buffer, the thread axes that vary below its owner (those at or above it are fixed while it lives)."""
+    """Per register buffer, the thread axes that tell its cells apart: they vary below its owner (those at or above it are fixed
+    while it lives), and no dimension of the buffer is indexed by the thread itself, as in `acc[i, j]` with i and j on threads.
+    """
 
     program: Program
     coordinates: dict[str, tuple[Coordinate, ...]]
@@ -28,19 +30,25 @@ class Cells:
     @staticmethod
     def of(program: Program) -> Cells:
         found: dict[str, dict[str, list[Aff]]] = {b.name: {} for b in program.buffers if b.memory == "register"}
+        accesses: dict[str, list[tuple[dict[str, Aff], Address]]] = {name: [] for name in found}
         for site in tree.sites(program.body):
             loops = site.loops
             for a, _, _ in tree.addresses(site.action, program):
                 if a.buffer not in found:
                     continue
                 below = _below(program.buffer[a.buffer], loops)
+                accesses[a.buffer].append((_threads(below), a))
                 for n, loop in enumerate(below):
                     if loop.kind in THREAD_KINDS:
                         found[a.buffer].setdefault(loop.kind, []).append(_extent(below[: n + 1]))
         return Cells(
             program,
             {
-                name: tuple(Coordinate(axis, tuple(dict.fromkeys(axes[axis]))) for axis in reversed(THREAD_KINDS) if axis in axes)
+                name: tuple(
+                    Coordinate(axis, tuple(dict.fromkeys(axes[axis])))
+                    for axis in reversed(THREAD_KINDS)
+                    if axis in axes and not _in_the_index(axis, accesses[name])
+                )
                 for name, axes in found.items()
             },
         )
@@ -51,7 +59,7 @@ class Cells:
         if not coordinates:
             return a.index
         below = _below(self.program.buffer[a.buffer], loops)
-        mine = {loop.kind: Aff.of(loop.var) for loop in below if loop.kind in THREAD_KINDS}
+        mine = _threads(below)
         return (*(mine.get(c.axis, Aff(0)) for c in coordinates), *a.index)
 
 
@@ -59,6 +67,16 @@ def _below(b: Buffer, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """The loops under the owner."""
     names = [loop.var for loop in loops]
     return loops[names.index(b.owner) + 1 :] if b.owner in names else loops
+
+
+def _threads(loops: tuple[Loop, ...]) -> dict[str, Aff]:
+    return {loop.kind: Aff.of(loop.var) for loop in loops if loop.kind in THREAD_KINDS}
+
+
+def _in_the_index(axis: str, accesses: list[tuple[dict[str, Aff], Address]]) -> bool:
+    """Does one dimension equal the thread index in every access?"""
+    _, first = accesses[0]
+    return any(all(threads.get(axis, Aff(0)) == a.index[d] for threads, a in accesses) for d in range(len(first.index)))
 
 
 def _extent(loops: tuple[Loop, ...]) -> Aff:

@@ -57,7 +57,7 @@ _DISTANCE = {"global": 2, "shared": 1, "scratch": 1, "register": 0}  # from the 
 class Allocation:
     """Storage of one buffer at its owner. `extents` include the layout's padding; `bytes` is None while they are symbolic.
 
-    A register buffer's bytes are those of one thread.
+    Of a register buffer it is what the declaration says; a thread holds the cells that its own indices select (lower/cells.py).
     """
 
     buffer: Buffer
