@@ -121,6 +121,11 @@ def _chain(node: ast.expr) -> list[Step]:
         except ValueError:
             raise ScheduleError(f"trace: line {node.lineno}: the arguments of {node.func.attr} must be literals") from None
         return [*before, Step.of(node.func.attr, args, kwargs)]
-    if isinstance(node, ast.Name | ast.Call | ast.Attribute):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    base: ast.expr = node
+    while isinstance(base, ast.Attribute):
+        base = base.value
+    if isinstance(base, ast.Name):
         return []
     raise ScheduleError(f"trace: line {node.lineno} is no step: s = s.primitive(arguments)")
