@@ -15,8 +15,8 @@ from tilec import api
 from tilec.cost.price import price
 from tilec.errors import CountError, ResourceError, ScheduleError, TargetError
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.expr import Binary, walk
-from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Copy, Guard, Inline, Leaf, Loop
+from tilec.ir.expr import Binary, Index, Load, Scalar, walk
+from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Copy, Guard, Inline, Leaf, Loop, Merge
 from tilec.ir.tree import addresses, updates
 
 MIB = 2**20
@@ -70,10 +70,18 @@ class Enumerated:
                 self.kept[b.name, block, tuple(sorted(thread.items()))].add(index)
         if isinstance(action, Leaf):
             self.flops += self.count(action.statement, action.reads)
+        if isinstance(action, Merge):
+            self.flops += action.op in ("+=", "*=")
+
+    @staticmethod
+    def of_indices(node):
+        leaves = [n for n in walk(node) if isinstance(n, Load | Scalar | Index)]
+        return node.dtype == "i32" and bool(leaves) and all(isinstance(n, Index) for n in leaves)
 
     def count(self, statement, reads):
         s = self.program.statement[statement]
-        own = sum(isinstance(n, Binary) and n.op in "+-*/" for n in walk(s.value)) + (s.op in ("+=", "*="))
+        own = sum(isinstance(n, Binary) and n.op in "+-*/" and not self.of_indices(n) for n in walk(s.value))
+        own += s.op in ("+=", "*=")
         return own + sum(self.count(r.statement, r.reads) for r in reads if isinstance(r, Inline))
 
 

@@ -102,6 +102,8 @@ def test_distinct_elements():
     column = Image(("j",), tuple(within(0, "j", "R")), (A(0), A("j")))
     assert str(c.distinct([row, column])) == "P + R - 1"
     assert c.distinct([Image((), (), ())]).constant == 1 and c.distinct([]).constant == 0
+    maybe = c.distinct([Image(("i",), tuple(within(1, "i", "P")), ())])  # one cell, if the loop runs at all
+    assert [maybe.eval({"P": p}) for p in (1, 2, 3)] == [0, 1, 1]
 
 
 def _random_system(rng):

@@ -69,7 +69,7 @@ def _value(e: Expr, matrix: str | None) -> Counter[Key]:
     for node in walk(e):
         match node:
             case Binary(op=op, dtype=dtype):
-                kind = _BINARY.get(op, "integer") if _loaded(node) else "integer"
+                kind = _BINARY.get(op, "integer") if dtype != "i32" or _loaded(node) else "integer"
                 out[Key(kind, dtype, matrix if kind == "mul" else None)] += 1
             case Unary(op=op, dtype=dtype):
                 out[Key({"not": "logic", "sqrt": "sqrt"}.get(op, "sign"), dtype)] += 1

@@ -81,14 +81,11 @@ class Counter:
     def _distinct(self, images: Sequence[Image]) -> Closed:
         if not images:
             return Closed()
-        dims = len(images[0].index)
-        if dims == 0:
-            return Closed.of(1) if any(self.oracle.feasible(i.conditions) for i in images) else Closed()
         union: isl.Set | None = None
         with self.oracle.solver.guard():
             for i in images:
                 domain = self.oracle.solver.set("", i.variables, i.conditions)
-                cells = self.oracle.solver.map(domain, i.variables, "i", "", i.index).range()
+                cells = self.oracle.solver.map(domain, i.variables, "i", "", i.index or (Aff(0),)).range()
                 union = cells if union is None else union.union(cells)
             assert union is not None
             return self.count_set(union)
