@@ -1,6 +1,6 @@
 """Who wrote what each access reads: last writers, copies resolved, and the contributions of reductions.
 
-Feautrier's exact dataflow, computed by isl's `compute_flow`. Every relation here goes from the reader to the writer.
+Feautrier's exact dataflow, by operations on isl relations. Every relation here goes from the reader to the writer.
 """
 
 from __future__ import annotations
@@ -32,25 +32,32 @@ class Flow:
 
 
 def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flow:
-    """The must-sources that are last before each sink, and the may-sources after them."""
-    info = isl.UnionAccessInfo.from_sink(sinks).set_must_source(must).set_may_source(may).set_schedule_map(clock)
-    result = info.compute_flow()
-    found = Flow(result.get_may_dependence().reverse(), result.get_may_no_source().domain())
-    # isl forgets some sinks of strided accesses (cells 2i + 4j against i + 2j + 1): ask again for those, by definition
-    forgotten = sinks.domain().subtract(found.sources.domain()).subtract(found.undefined)
-    if forgotten.is_empty():
-        return found
-    sources = _last(sinks.intersect_domain(forgotten), must, may, clock)
-    return Flow(found.sources.union(sources), found.undefined.union(forgotten.subtract(sources.domain())))
+    """The must-source that is last before each sink, and the may-sources between the two. Arguments are { access -> cell } and
+    { access -> time }.
+
+    Each step is an exact operation on relations. isl's own `compute_flow` does the same and is not used: it loses reads whose
+    cells no write of a strided set reaches (seen in isl 0.27; tests/property has the program).
+    """
+    earlier = clock.intersect_domain(sinks.domain())
+    earlier = earlier.apply_range(_lexicographic(clock, isl.Map.lex_gt))  # { sink -> any earlier time }
+    last = sinks.apply_range(must.reverse().apply_range(clock)).intersect(earlier).lexmax()
+    sources = _at(sinks, must, clock, last)
+    if not may.is_empty():
+        times = sinks.apply_range(may.reverse().apply_range(clock)).intersect(earlier)
+        after = last.apply_range(_lexicographic(clock, isl.Map.lex_lt))
+        sources = sources.union(_at(sinks, may, clock, times.intersect(after).union(times.subtract_domain(last.domain()))))
+    return Flow(sources, sinks.domain().subtract(last.domain()))
 
 
-def _last(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> UnionMap:
-    """{ sink -> its last must-source, and every may-source after that }, as a lexicographic maximum."""
-    earlier = clock.lex_gt_union_map(clock)  # { x -> y : y runs before x }
-    certain = sinks.apply_range(must.reverse()).intersect(earlier)
-    last = certain.apply_range(clock).lexmax().apply_range(clock.reverse()).intersect(certain)
-    possible = sinks.apply_range(may.reverse()).intersect(earlier)
-    return last.union(possible.subtract(last.apply_range(earlier)))
+def _lexicographic(clock: UnionMap, order: Callable[[isl.Space], Map]) -> UnionMap:
+    """{ time -> time } in lexicographic order, over the dimensions of a clock."""
+    dims = max((piece.dim(isl.dim_type.out) for piece in pieces_of_map(clock)), default=1)
+    return order(isl.Space.set_alloc(clock.get_ctx(), 0, dims)).to_union_map()
+
+
+def _at(sinks: UnionMap, writes: UnionMap, clock: UnionMap, times: UnionMap) -> UnionMap:
+    """{ sink -> the write of its cell at one of these times }."""
+    return times.apply_range(clock.reverse()).intersect(sinks.apply_range(writes.reverse()))
 
 
 def value_flow(r: Relations) -> Flow:
