@@ -169,3 +169,26 @@ def test_attention_rows_in_a_block():
     s = s.place("S", "shared").place("E", "shared").place("P", "shared")
     assert s.program.recomputed == frozenset()
     same(s.program, {"scale": 0.5}, M=9, N=5, D=3)
+
+
+def test_a_tile_of_a_fused_loop():
+    s = start(gemm_silu, {"N": 8}).compute_inline("C").fuse("Y.i", "Y.j", into="f").split("f", 16, into=("fo", "fi"))
+    s = s.compute_at("acc", "fo").place("acc", "shared")
+    assert "    acc: f32[2, 8] in shared" in body(s) and "    for i in 0..min(2, M - 2*fo):" in body(s)
+    same(s.program, M=5, K=3)
+    s = start(gemm_silu, {"N": 8}).compute_inline("C").fuse("Y.i", "Y.j", into="f").split("f", 4, into=("fo", "fi"))
+    s = s.compute_at("acc", "fo").place("acc", "shared")
+    assert "    acc: f32[4] in shared" in body(s)
+    same(s.program, M=3, K=3)
+
+
+def test_a_tile_of_a_reversed_loop():
+    s = start(blur).reverse("Y.i").split("Y.i", 4, into=("io", "ii")).compute_at("H", "io").place("H", "shared")
+    assert "    H: f32[6, N] in shared" in body(s)
+    same(s.program, M=9, N=3)
+
+
+def test_every_fourth_row():
+    s = start(blur).split("Y.i", 4, into=("io", "ii")).reorder("ii", "io").compute_at("H", "ii").place("H", "shared")
+    assert s.program.recomputed == {"S0"}
+    same(s.program, M=9, N=3)

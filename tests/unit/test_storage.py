@@ -13,6 +13,7 @@ from tilec.ir.program import Layout
 from tilec.lang import f32, kernel, sizes
 from tilec.schedule.schedule import Schedule, start
 from tilec.workloads.blur import blur
+from tilec.workloads.conv2d import conv2d
 from tilec.workloads.gemm import gemm
 from tilec.workloads.gemm_silu import gemm_silu
 from tilec.workloads.rowquant import rowquant
@@ -168,3 +169,11 @@ def test_layout_refusals():
     odd = tiled_gemm(block=6).cache_read("A", at="ko", memory="shared")
     with pytest.raises(ScheduleError, match="power of two"):
         odd.layout("A_shared", "xor", 0, 1)
+
+
+def test_window_of_symbolic_width():
+    s = start(conv2d).split("p", 4, into=("po", "pi")).split("q", 4, into=("qo", "qi")).reorder("po", "qo", "pi", "qi")
+    s = s.cache_read("X", at="qo", memory="shared")
+    assert "X_shared: bf16[C, R + 3, S + 3] in shared" in lines(s)
+    assert "for X_shared.1 in 0..min(R + 3, P + R - 4*po - 1):" in lines(s)
+    same(s.program, B=2, K=2, C=2, P=5, Q=6, R=3, S=2)

@@ -208,10 +208,10 @@ def _span(d: int, pieces: tuple[Piece, ...], outer: tuple[str, ...], sizes: tupl
         return Span(base, Aff(extent))
     # what moves with the outer loops is held by the range over all of them
     for low, up in ((lowers, uppers), _sides(lines, (), sizes, where)):
-        for base in low:
-            for top in up:
-                if (top - base).names <= frozenset(sizes) and base.names <= fixed:
-                    return Span(base, top - base)
+        pairs = [Span(base, top - base) for base in low for top in up if base.names <= fixed]
+        pairs = [p for p in pairs if p.extent.names <= frozenset(sizes)]
+        if pairs:
+            return min(pairs, key=lambda p: (len(p.extent.names), p.extent.const, _plain(p.base)))
     raise NoBox(d, sorted(frozenset().union(*(u.names for u in (*uppers, *lowers))) & frozenset(sizes)))
 
 
