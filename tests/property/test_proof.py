@@ -108,8 +108,9 @@ def test_proof_agrees_with_the_judge(chunk: int, record_property) -> None:
     total = sum(seen.values())
     record_property("verdicts", dict(seen))
     print(f"chunk {chunk}: {total} pairs, {', '.join(f'{k} {v / total:.1%}' for k, v in sorted(seen.items()))}")
-    assert seen["legal"] and seen["illegal"], seen
-    assert seen["unknown"] <= max(3, 0.05 * total), seen  # the whole run's share is the long check's figure
+    if total >= 40:  # a chunk of the default run or more: both verdicts occur, and few are open
+        assert seen["legal"] and seen["illegal"], seen
+    assert seen["unknown"] <= max(3, 0.03 * total), seen  # a chunk's share scatters; `main` prints that of all pairs
 
 
 def test_strided_reads_are_not_forgotten() -> None:
@@ -123,3 +124,14 @@ def test_strided_reads_are_not_forgotten() -> None:
     program = replace(original, original=original, body=(h.loop("q", 2, h.loop("o", 2, leaf)),))
     assert judge(original, program, {}).legal
     assert prove(original, program).status == "legal"
+
+
+def main() -> None:
+    """`python -m tests.property.test_proof`: all pairs in one process, and the shares of the verdicts."""
+    seen = Counter(check_pair(seed) for seed in range(PAIRS))
+    total = sum(seen.values())
+    print(f"{total} pairs, no disagreement: {', '.join(f'{k} {v / total:.2%}' for k, v in sorted(seen.items()))}")
+
+
+if __name__ == "__main__":
+    main()
