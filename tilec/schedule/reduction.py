@@ -9,6 +9,7 @@ from tilec.ir.affine import Aff, AffLike, Constraint
 from tilec.ir.program import Address, Buffer, Guard, Identity, Leaf, Loop, Merge, Node, Program
 from tilec.ir.tree import Body, Position, addresses, at, loop_conditions, path_to, put, sites, subs_address, transform
 from tilec.poly import bounds
+from tilec.poly.regions import NoBox, Piece, box
 from tilec.schedule.core import primitive
 from tilec.schedule.names import display, find_buffer, find_loop, free_name, loop_at, new_name, taken
 from tilec.schedule.nest import context, guarded, range_text
@@ -142,13 +143,15 @@ def _slots(program: Program, node: Loop, position: Position, loop: str) -> Aff:
     plain = [e for e in extents if e.names <= set(program.sizes)]
     if plain:
         return plain[0]
-    most = bounds.extent_const((node.lower, node.upper), context(program, position), program.sizes, program.where)
-    if most is None:
+    slot = Piece((Aff.of(node.var) - node.lower[0],), (*context(program, position), *loop_conditions(node)))
+    try:
+        (span,) = box([slot], [], program.sizes, program.where)
+    except NoBox:
         raise ScheduleError(
             f"the number of iterations of '{loop}' ({range_text(node)}) is neither constant nor a function of the sizes. "
             f'Possible: split("{loop}", n), bind the sizes at schedule(...)'
-        )
-    return Aff(most)
+        ) from None
+    return span.extent + span.base
 
 
 def _cells(
