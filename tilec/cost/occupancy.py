@@ -11,7 +11,8 @@ own calculator equal):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilec.errors import ResourceError, TargetError
 from tilec.targets import Limits, Target, load
@@ -29,6 +30,17 @@ class Change:
     def __str__(self) -> str:
         units = {"registers": " per thread", "shared": " B", "carveout": " %", "threads": "", "barriers": ""}
         return " and ".join(f"{what} {a:,} → {b:,}{units[what]}" for what, a, b in self.steps)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch asks for, per block; registers per thread, shared in bytes, carveout in percent."""
+
+    threads: int | None
+    registers: int | None
+    shared: int
+    carveout: int | None
+    barriers: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,13 @@ class Occupancy:
     shared_per_sm: int
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    gain: Change | None = None
+    machine: Limits = field(repr=False, kw_only=True)
+    launch: Launch = field(repr=False, kw_only=True)
+
+    @cached_property
+    def gain(self) -> Change | None:
+        """The cheapest change (least share of what is used now) that lets one more block reside; None where nothing does."""
+        return _gain(self.machine, self.launch, self.blocks)
 
     @property
     def binding(self) -> tuple[str, ...]:
@@ -73,15 +91,6 @@ class Occupancy:
         if self.gain is not None:
             text += f"; one more block: {self.gain}"
         return text
-
-
-@dataclass(frozen=True)
-class _Launch:
-    threads: int | None
-    registers: int | None
-    shared: int
-    carveout: int | None
-    barriers: int
 
 
 def occupancy(
@@ -116,10 +125,10 @@ def occupancy(
             raise ResourceError(f"occupancy: {what} must be at least {least}, got {value}")
     if carveout is not None and not 0 <= carveout <= 100:
         raise ResourceError(f"occupancy: carveout is a percentage from 0 to 100, got {carveout}")
-    return _price(machine.name, limits, _Launch(threads, registers, shared, carveout, barriers))
+    return _price(machine.name, limits, Launch(threads, registers, shared, carveout, barriers))
 
 
-def block_limits(limits: Limits, launch: _Launch) -> dict[str, int | None]:
+def block_limits(limits: Limits, launch: Launch) -> dict[str, int | None]:
     """Blocks per SM allowed by each resource alone; None: not limited; resources whose input is unknown are absent."""
     out: dict[str, int | None] = {}
     warps = None if launch.threads is None else -(-launch.threads // limits.warp)
@@ -146,7 +155,7 @@ def block_limits(limits: Limits, launch: _Launch) -> dict[str, int | None]:
     return out
 
 
-def _shared(limits: Limits, launch: _Launch) -> tuple[int, int]:
+def _shared(limits: Limits, launch: Launch) -> tuple[int, int]:
     """(bytes allocated per block, bytes of the SM's configuration)."""
     bytes_ = _up(launch.shared + limits.shared_reserved, limits.shared_unit)
     wanted = limits.shared_per_sm * (100 if launch.carveout is None else launch.carveout) // 100
@@ -156,11 +165,11 @@ def _shared(limits: Limits, launch: _Launch) -> tuple[int, int]:
     return bytes_, next((c for c in limits.shared_configs if c >= bytes_), limits.shared_per_sm)
 
 
-def _blocks(limits: Limits, launch: _Launch) -> int:
+def _blocks(limits: Limits, launch: Launch) -> int:
     return min(v for v in block_limits(limits, launch).values() if v is not None)
 
 
-def _price(name: str, limits: Limits, launch: _Launch) -> Occupancy:
+def _price(name: str, limits: Limits, launch: Launch) -> Occupancy:
     table = block_limits(limits, launch)
     first = min(v for k, v in table.items() if v is not None and k != "barriers")
     limiters = [n for n in NAMES if n != "barriers" and table.get(n) == first]
@@ -186,11 +195,12 @@ def _price(name: str, limits: Limits, launch: _Launch) -> Occupancy:
         shared_per_sm=available,
         unknown=unknown,
         problems=_problems(name, limits, launch, table) if blocks == 0 else (),
-        gain=_gain(limits, launch, blocks),
+        machine=limits,
+        launch=launch,
     )
 
 
-def _problems(name: str, limits: Limits, launch: _Launch, table: dict[str, int | None]) -> tuple[str, ...]:
+def _problems(name: str, limits: Limits, launch: Launch, table: dict[str, int | None]) -> tuple[str, ...]:
     out = []
     if table.get("threads") == 0:
         out.append(f"has {launch.threads:,} threads; {name} allows {limits.threads_per_block:,} per block")
@@ -209,7 +219,7 @@ def _problems(name: str, limits: Limits, launch: _Launch, table: dict[str, int |
     return tuple(out)
 
 
-def _gain(limits: Limits, launch: _Launch, blocks: int) -> Change | None:
+def _gain(limits: Limits, launch: Launch, blocks: int) -> Change | None:
     """The change with the least summed share that reaches blocks + 1, of: each limiting resource by itself, or fewer threads."""
     if blocks >= limits.blocks_per_sm:
         return None
@@ -217,7 +227,7 @@ def _gain(limits: Limits, launch: _Launch, blocks: int) -> Change | None:
     if launch.threads is not None:
         top = -(-launch.threads // limits.warp) * limits.warp
         for threads in range(top - limits.warp, 0, -limits.warp):
-            smaller = _Launch(threads, launch.registers, launch.shared, launch.carveout, launch.barriers)
+            smaller = Launch(threads, launch.registers, launch.shared, launch.carveout, launch.barriers)
             table = block_limits(limits, smaller)
             if all(v is None or v > blocks for k, v in table.items() if k in ("threads", "registers")):
                 rest = _relieve(limits, smaller, blocks + 1)
@@ -229,7 +239,7 @@ def _gain(limits: Limits, launch: _Launch, blocks: int) -> Change | None:
     return min(found, key=lambda c: c.share, default=None)
 
 
-def _relieve(limits: Limits, launch: _Launch, want: int) -> Change | None:
+def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
     """The smallest reduction of registers, shared memory and barriers that lets `want` blocks reside at unchanged threads."""
     table = block_limits(limits, launch)
     steps: list[tuple[str, int, int]] = []
@@ -245,7 +255,7 @@ def _relieve(limits: Limits, launch: _Launch, want: int) -> Change | None:
             continue
         if name == "registers" and launch.registers is not None:
             for registers in range(launch.registers - 1, 0, -1):
-                fewer = _Launch(launch.threads, registers, launch.shared, launch.carveout, launch.barriers)
+                fewer = Launch(launch.threads, registers, launch.shared, launch.carveout, launch.barriers)
                 value = block_limits(limits, fewer)["registers"]
                 if value is None or value >= want:
                     note("registers", launch.registers, registers)
@@ -254,7 +264,7 @@ def _relieve(limits: Limits, launch: _Launch, want: int) -> Change | None:
                 return None
         elif name == "shared":
             room = max((c // want // limits.shared_unit * limits.shared_unit for c in limits.shared_configs), default=0)
-            wider = _Launch(launch.threads, launch.registers, launch.shared, 100, launch.barriers)
+            wider = Launch(launch.threads, launch.registers, launch.shared, 100, launch.barriers)
             value = block_limits(limits, wider)["shared"]
             if launch.carveout is not None and (value is None or value >= want):
                 note("carveout", launch.carveout, _least_carveout(limits, launch, want))
@@ -262,7 +272,7 @@ def _relieve(limits: Limits, launch: _Launch, want: int) -> Change | None:
             room = min(room - limits.shared_reserved, limits.shared_per_block)
             if room < 0:
                 return None
-            less = _Launch(launch.threads, launch.registers, room, launch.carveout, launch.barriers)
+            less = Launch(launch.threads, launch.registers, room, launch.carveout, launch.barriers)
             value = block_limits(limits, less)["shared"]
             if value is not None and value < want:  # a small carveout: it has to grow as well
                 note("carveout", launch.carveout or 0, 100)
@@ -277,9 +287,9 @@ def _relieve(limits: Limits, launch: _Launch, want: int) -> Change | None:
     return Change(tuple(steps), share)
 
 
-def _least_carveout(limits: Limits, launch: _Launch, want: int) -> int:
+def _least_carveout(limits: Limits, launch: Launch, want: int) -> int:
     for percent in range((launch.carveout or 0) + 1, 101):
-        wider = _Launch(launch.threads, launch.registers, launch.shared, percent, launch.barriers)
+        wider = Launch(launch.threads, launch.registers, launch.shared, percent, launch.barriers)
         value = block_limits(limits, wider)["shared"]
         if value is None or value >= want:
             return percent

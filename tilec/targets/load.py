@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from dataclasses import replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def names() -> tuple[str, ...]:
 
 def capabilities() -> tuple[str, ...]:
     """Compute capabilities that serve as targets for occupancy."""
-    return tuple(_read((_package() / "limits.toml").read_text(), "limits.toml"))
+    return tuple(_limits_table())
 
 
 def load(name_or_path: str | os.PathLike[str] | Target) -> Target:
@@ -169,8 +170,13 @@ def _figure(entry: Any, measures: str, sources: dict[str, str], where: str) -> F
     return Figure(value * _UNITS[unit][0], f"{value} {unit}", sources[source], bool(entry.get("estimate", False)))
 
 
+@lru_cache(maxsize=1)  # a file of this package: it does not change while tilec runs
+def _limits_table() -> dict[str, Any]:
+    return _read((_package() / "limits.toml").read_text(encoding="utf-8"), "limits.toml")
+
+
 def _limits(capability: str, where: str) -> Limits:
-    table = _read((_package() / "limits.toml").read_text(), "limits.toml")
+    table = _limits_table()
     if capability not in table:
         raise TargetError(f"{where}: unknown compute capability {capability!r}.\n  Known: {', '.join(table)}")
     row = table[capability]
