@@ -17,7 +17,7 @@ from tilec.schedule.schedule import Schedule
 from tilec.search.nests import Group, Nest, independent, nests, partitions
 from tilec.search.plan import Plan
 from tilec.search.rows import by_rows, rowwise
-from tilec.search.tiles import tiled
+from tilec.search.tiles import tile_knobs, tiled
 
 TILES = (16, 32, 64, 128, 256)
 DEPTHS = (16, 32, 64, 128)
@@ -97,9 +97,11 @@ def plans(program: Program, groups: Sequence[Group], prefix: tuple[str, ...]) ->
     orders: dict[Choice, str] = {}
     if sums:
         axes["accumulator"] = ("shared", "register")
-        *_, a, b = sums[-1].band
-        orders = {f"{a} outside": "i", f"{b} outside": "j"}
-        axes["order"] = tuple(orders)
+        roots = [group[-1] for group in groups if any(nest in sums for nest in group) and group[-1].kind != "rows"]
+        if roots:
+            a, b = (v for v in roots[-1].band if v in tile_knobs(program, roots[-1]))
+            orders = {f"{a} outside": "i", f"{b} outside": "j"}
+            axes["order"] = tuple(orders)
         if any(has_operands(program, nest) for nest in sums):
             axes["stages"] = STAGES
     if any(independent(group) for group in groups):

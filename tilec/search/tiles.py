@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.ir.program import Leaf, Program
+from tilec.ir.tree import Position, sites
 from tilec.ir.tree import at as node_at
-from tilec.ir.tree import sites
 from tilec.schedule.names import display, find_loop
-from tilec.schedule.placement_uses import uses
+from tilec.schedule.placement_uses import all_uses, uses
 from tilec.schedule.schedule import Schedule
 from tilec.search.handles import fresh, loop_named, loops_of, outside_reads, path_of, standing
 from tilec.search.inputs import names_in, operands, private, statement_of, tile_inputs
@@ -126,8 +126,9 @@ def cut(s: Schedule, nest: Nest, knobs: Knobs, plan: Plan) -> tuple[Schedule, li
         s = s.split(f"{q}.{v}", knobs[by[v]], into=(tile, point))
         outer.append(tile)
         points.append(point)
-    if plan.order == "j" and len(outer) > 1:
-        outer[-2:] = outer[:-3:-1]
+    if plan.order == "j" and len(points) > 1:
+        a, b = (nest.band.index(v) for v in nest.band if v in by)
+        outer[a], outer[b] = outer[b], outer[a]
     band = [f"{q}.{v}" for v in (*outer, *points)]
     return (s.reorder(*band) if len(band) > 2 else s), outer
 
@@ -183,10 +184,29 @@ def merged(s: Schedule, sums: list[Sum]) -> tuple[Schedule, list[Sum]]:
     ordered = sorted(sums, key=lambda x: find_loop(s.program, x[1]))
     (_, ko), *rest = ordered
     for _, other in rest:
-        while (b := find_loop(s.program, other))[-1] > (a := find_loop(s.program, ko))[-1] + 1 and a[:-1] == b[:-1]:
-            between = (*a[:-1], a[-1] + 1)  # what starts the other sum goes before the first
-            node = node_at(s.program.body, between)
-            name = node.statement if isinstance(node, Leaf) else display(s.program, between)
-            s = s.reorder_siblings(ko, name)
-        s = s.fuse_siblings(ko, other, into=ko)
+        s = brought_together(s, ko, other).fuse_siblings(ko, other, into=ko)
     return s, [(nest, ko) for nest, _ in ordered]
+
+
+def brought_together(s: Schedule, first: str, second: str) -> Schedule:
+    """Two sibling loops as neighbours: what is between goes after the second if it uses what the first writes, else before."""
+    while True:
+        a, b = find_loop(s.program, first), find_loop(s.program, second)
+        between = [(*a[:-1], n) for n in range(a[-1] + 1, b[-1])]
+        if a[:-1] != b[:-1] or not between:
+            return s
+        written = {u for u, found in all_uses(s.program, a).items() if any(x.write for x in found)}
+        names = [_node_name(s.program, p) for p in between]
+        late = [not written.isdisjoint(all_uses(s.program, p)) for p in between]
+        if not late[0]:
+            s = s.reorder_siblings(first, names[0])
+        elif late[-1]:
+            s = s.reorder_siblings(names[-1], second)
+        else:
+            n = next(n for n in range(len(late)) if late[n] and not late[n + 1])
+            s = s.reorder_siblings(names[n], names[n + 1])
+
+
+def _node_name(program: Program, position: Position) -> str:
+    node = node_at(program.body, position)
+    return node.statement if isinstance(node, Leaf) else display(program, position)
