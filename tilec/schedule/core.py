@@ -11,13 +11,14 @@ skeleton puts in front) and returns the new tree. Everything that is common is d
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from operator import index
 from typing import Any
 
-from tilec.errors import LegalityError, ScheduleError
+from tilec.errors import InternalError, LegalityError, ScheduleError
 from tilec.ir.program import Barrier, Node, Program
 from tilec.ir.tree import Body, sites, transform
 from tilec.ir.verify import verify
@@ -135,7 +136,14 @@ def finish(program: Program, keeps_barriers: bool = False) -> Program:
     program = derive(program)
     if not keeps_barriers:
         program = insert_barriers(program)
-    verify(program)
+    try:
+        verify(program)
+    except InternalError as e:
+        # rules that say what a GPU can run, not what a tree is: a step that breaks one was asked for too late or too early
+        found = re.match(r"verify: (axis|block|sync|shared): ([^\n]*)", str(e))
+        if found is None:
+            raise
+        raise ScheduleError(f"the result could not run: {found[2]}. Possible: do it before the loops are bound") from None
     return program
 
 
