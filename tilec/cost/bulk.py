@@ -1,0 +1,219 @@
+"""Costs of whole arrays of candidates: the counts of `price` as formulas in sizes and tile factors, evaluated at once.
+
+`formulas` reads one program of a structure whose knobs stand as marker numbers (`separable.Markers`); `evaluate` puts arrays of
+knob values in. The rules are those of counting.py, storage.py and time.py; tests hold the two equal on random candidates, and
+every candidate that is shown is priced exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilec.cost.counting import DISTANCE
+from tilec.cost.launches import Launch, launches
+from tilec.cost.operations import FLOPS, Key, operations
+from tilec.cost.separable import Markers, NotSeparable, count
+from tilec.cost.storage import owners
+from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
+from tilec.cost.term import evaluate as value
+from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Copy, Program
+from tilec.ir.tree import addresses, updates
+from tilec.targets import Target
+
+LIMIT = 2.0**61  # int64 arithmetic is used while every total stays below
+
+
+@dataclass(frozen=True)
+class LaunchFormulas:
+    """One top-level nest."""
+
+    traffic: Mapping[str, Term]  # bytes by memory
+    work: Mapping[Key, Term]
+    shared: Term  # bytes per block, scratch included
+    registers: tuple[tuple[Term, int], ...]  # (cells of a block, bytes of one) of each register buffer
+    per_thread: bool  # the cells are one thread's already
+    threads: Term | None
+    barriers: Term
+
+
+@dataclass(frozen=True)
+class Formulas:
+    launches: tuple[LaunchFormulas, ...]
+    markers: Markers
+
+    def traffic(self, memory: str = "global") -> Term:
+        """Bytes of all launches: `2*M*K*ceil(N/BN) + …`."""
+        return add(f.traffic[memory] for f in self.launches if memory in f.traffic)
+
+    def flops(self) -> Term:
+        return add(t for f in self.launches for k, t in f.work.items() if k.kind in FLOPS)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One array per figure, one entry per candidate. Bytes, bytes per block, bytes per thread, flops, seconds."""
+
+    traffic: np.ndarray
+    shared: np.ndarray
+    register: np.ndarray
+    flops: np.ndarray
+    threads: np.ndarray  # per block, 0 where unknown
+    seconds: np.ndarray  # NaN without a target
+    compute_bound: np.ndarray
+
+    def figure(self, name: str) -> np.ndarray:
+        """By the names that tables and fronts use."""
+        return {
+            "traffic": self.traffic,
+            "footprint": self.shared,
+            "shared": self.shared,
+            "register": self.register,
+            "flops": self.flops,
+            "time": self.seconds,
+        }[name]
+
+
+FIGURES = ("traffic", "footprint", "shared", "register", "flops", "time")
+
+
+def formulas(program: Program, markers: Markers) -> Formulas:
+    """Raises NotSeparable where some nest is no product of split loops."""
+    return Formulas(tuple(_launch(program, step, markers) for step in launches(program)), markers)
+
+
+def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
+    traffic: dict[str, list[Term]] = {}
+    work: dict[Key, list[Term]] = {}
+    barriers: list[Term] = []
+    for site in step.sites:
+        found = addresses(site.action, program)
+        done = operations(program, site.action)
+        if not found and not isinstance(site.action, Barrier):
+            continue
+        runs = count(site.path, markers)
+        if isinstance(site.action, Barrier):
+            barriers.append(runs)
+            continue
+        far = max(DISTANCE[program.buffer[a.buffer].memory] for a, _, _ in found)
+        for address, _, is_write in found:
+            b = program.buffer[address.buffer]
+            if isinstance(site.action, Copy) and DISTANCE[b.memory] < far:
+                continue  # the fill of a copy's nearer end
+            times = 2 if is_write and updates(site.action, program) else 1
+            traffic.setdefault(b.memory, []).append(multiply((Num(times * DTYPES[b.dtype].bytes), runs)))
+        for key, n in done.items():
+            work.setdefault(key, []).append(multiply((Num(n), runs)))
+    shared, registers, per_thread = _footprint(program, step, markers)
+    return LaunchFormulas(
+        {m: add(ts) for m, ts in traffic.items()},
+        {k: add(ts) for k, ts in work.items()},
+        shared,
+        registers,
+        per_thread,
+        _threads(step, markers),
+        add(barriers),
+    )
+
+
+def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, tuple[tuple[Term, int], ...], bool]:
+    shared: list[Term] = []
+    registers: list[tuple[Term, int]] = []
+    for name, found in step.buffers(program).items():
+        b = program.buffer[name]
+        if b.memory == "global":
+            continue
+        if b.layout is not None or any(loop.kind == "vector" for loop in owners(b, found[0])):
+            raise NotSeparable(f"{name} has a layout or vector lanes")
+        cells = _cells(b, markers)
+        if b.memory == "register":
+            inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owners(b, s)) :])
+            if inside and cells != ONE:
+                raise NotSeparable(f"{name} is shared out among thread loops below its owner")
+            registers.append((cells, DTYPES[b.dtype].bytes))
+        else:
+            shared.append(multiply((Num(DTYPES[b.dtype].bytes), cells)))
+    return add(shared), tuple(registers), not step.collective
+
+
+def _cells(b: Buffer, markers: Markers) -> Term:
+    return multiply(markers.term(e) for e in b.shape)
+
+
+def _threads(step: Launch, markers: Markers) -> Term | None:
+    """Threads per block where loops are bound to them: the product of the largest extents."""
+    extents: dict[str, set[Term]] = {}
+    for loop in step.loops:
+        if loop.kind in THREAD_KINDS:
+            gaps = [u - low for u in loop.upper for low in loop.lower]
+            constant = [g for g in gaps if g.is_const]
+            if not constant:
+                raise NotSeparable(f"loop {loop.var} has no constant number of threads")
+            extents.setdefault(loop.kind, set()).add(markers.term(min(constant, key=lambda g: g.const)))
+    if not extents:
+        return None
+    if any(len(found) > 1 for found in extents.values()):
+        raise NotSeparable("phases of a block have different numbers of threads")
+    return multiply(next(iter(found)) for found in extents.values())
+
+
+def evaluate(
+    f: Formulas, machine: Target | None, sizes: Mapping[str, int], knobs: Mapping[str, np.ndarray], threads: int | None = None
+) -> Columns:
+    """Every figure for every candidate. knobs: int arrays of one length. sizes: numbers for all sizes."""
+    n = len(next(iter(knobs.values()))) if knobs else 1
+    env = _environment(f, sizes, knobs)
+
+    def column(t: Term) -> np.ndarray:
+        v = value(t, env)
+        return np.full(n, v) if not isinstance(v, np.ndarray) else v
+
+    traffic, flops = column(f.traffic()), column(f.flops())
+    shared = np.maximum.reduce([column(x.shared) for x in f.launches])
+    register = np.maximum.reduce([_registers(x, column, threads, n) for x in f.launches])
+    per_block = np.maximum.reduce([column(x.threads) if x.threads is not None else np.zeros(n, dtype=np.int64) for x in f.launches])
+    seconds, compute = np.full(n, np.nan), np.zeros(n, dtype=bool)
+    if machine is not None and machine.figures:
+        seconds, compute = _seconds(f, machine, column, n)
+    return Columns(traffic, shared, register, flops, per_block, seconds, compute)
+
+
+def _environment(f: Formulas, sizes: Mapping[str, int], knobs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """int64 arrays where every total provably fits, Python integers in object arrays where not."""
+    rough: dict[str, Any] = {k: float(v) for k, v in sizes.items()} | {k: v.astype(np.float64) for k, v in knobs.items()}
+    totals = [f.flops(), *(f.traffic(m) for x in f.launches for m in x.traffic)]
+    largest = max(float(np.max(value(t, rough))) for t in totals) if totals else 0.0
+    kind = np.int64 if largest < LIMIT else object
+    return {k: int(v) for k, v in sizes.items()} | {k: v.astype(kind) for k, v in knobs.items()}
+
+
+def _registers(x: LaunchFormulas, column: Any, threads: int | None, n: int) -> np.ndarray:
+    total = np.zeros(n, dtype=np.int64)
+    for cells, size in x.registers:
+        if not x.per_thread and threads is not None:
+            cells = ceil(cells, Num(threads))
+        total = total + column(cells) * size
+    return total
+
+
+def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The roofline rule of time.py, launch after launch."""
+    total, by_compute = np.zeros(n), np.zeros(n)
+    for x in f.launches:
+        compute = np.zeros(n)
+        for key, t in x.work.items():
+            if key.kind not in FLOPS:
+                continue
+            fast = machine.peak("matrix", key.matrix) if key.matrix else None
+            rate = fast or machine.peak("vector", key.dtype) or machine.peak("vector", "f32")
+            if rate is not None:
+                compute = compute + column(t).astype(np.float64) / rate[0]
+        memory = column(x.traffic["global"]).astype(np.float64) / machine.bandwidth if "global" in x.traffic else np.zeros(n)
+        step = np.maximum(compute, memory)
+        total += step
+        by_compute += np.where(compute > memory, step, 0.0)
+    return total, by_compute > total / 2
