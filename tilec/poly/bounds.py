@@ -148,12 +148,17 @@ def connected(names: Iterable[str], conditions: Iterable[Constraint]) -> Conditi
     contradict themselves)."""
     reached, rest, out = set(names), list(conditions), list[Constraint]()
     while True:
-        linked = [c for c in rest if not reached.isdisjoint(c.names)]
-        if not linked:
+        left: list[Constraint] = []
+        before = len(out)
+        for c in rest:
+            if reached.isdisjoint(c.names):
+                left.append(c)
+            else:
+                out.append(c)
+                reached |= c.names
+        if len(out) == before:
             return tuple(out)
-        out += linked
-        reached = reached.union(*(c.names for c in linked))
-        rest = [c for c in rest if c not in linked]
+        rest = left
 
 
 @lru_cache(maxsize=20_000)

@@ -15,6 +15,7 @@ from tilec.poly.bounds import (
     Conditions,
     as_bound,
     bounds_directly,
+    connected,
     convex_constraints,
     is_empty,
     maximum,
@@ -178,7 +179,11 @@ def _covers(
 def _injective(piece: Piece, variables: tuple[str, ...], sizes: tuple[str, ...], where: Conditions) -> bool:
     other = renamed(piece, sizes, ".other")
     same = exact(piece, other)
-    return all(is_empty((*same, Constraint.lt(v, v + ".other")), sizes, where) for v in variables)
+    for v in variables:
+        before = Constraint.lt(v, v + ".other")
+        if not is_empty(connected(before.names, (*same, before)), sizes, where):
+            return False
+    return True
 
 
 # ---- boxes --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import Guard, Leaf, Loop, Node, Program
 from tilec.ir.tree import Body, loop_conditions, loops, rename_loop, sites, subs
-from tilec.poly.bounds import is_empty, tightest
+from tilec.poly.bounds import connected, is_empty, tightest
 from tilec.poly.regions import NoBox, Piece, box, exact, hull, injective, renamed
 from tilec.schedule.names import free_name
 
@@ -71,9 +71,12 @@ def shrink(program: Program, child: Node, place: Place, needed: Sequence[Join]) 
             return n
         inner = [j for j in needed if j.at[: len(position)] == position]
         if inner:
-            variables = (*path, n.var)
+            # conditions without a link to this loop only say whether anything runs: leaving them out keeps the hull a hull
+            linked = [connected((n.var,), j.conditions) for j in inner]
+            near = frozenset().union(*(c.names for conditions in linked for c in conditions))
+            variables = (*(v for v in path if v in near), n.var)
             dims = [v + ".x" for v in variables]
-            pieces = [Piece(tuple(Aff.of(v) for v in variables), j.conditions) for j in inner]
+            pieces = [Piece(tuple(Aff.of(v) for v in variables), conditions) for conditions in linked]
             back = dict(zip(dims, variables, strict=True))
             found = [c.subs(back) for c in hull(dims, pieces, place.loops, program.sizes, program.where)]
             lower, upper = tightest(n.var, [*found, *loop_conditions(n)], known, program.sizes, program.where)
