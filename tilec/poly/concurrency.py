@@ -206,6 +206,8 @@ class HappensBefore:
 
     def idle_waits(self) -> list[int]:
         """Sites of Wait that never cover any asynchronous copy."""
+        if not self.actions(Wait):
+            return []
         covered = self.solver.empty_set()
         for m in self.coverings.values():
             covered = covered.union(m.range())

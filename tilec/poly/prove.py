@@ -225,9 +225,11 @@ class _Proof:
     # -- what the machine orders ----------------------------------------
 
     def order(self) -> None:
+        hb = HappensBefore(self.r)
+        for n in hb.idle_waits():
+            self.notes.append(f"the wait at {'.'.join(map(str, self.r.sites[n].position))} covers no copy")
         if not is_concurrent(self.program):
             return
-        hb = HappensBefore(self.r)
         races = [race_witness(self.r, race) for race in hb.races()]
         if races:
             params = races[0].params
@@ -235,8 +237,6 @@ class _Proof:
                 params = params.union(other.params)
             sizes = smallest_sizes(self.solver, params)
             raise Refuted(params, next(e.witness for e in races if e.witness.sizes == sizes))
-        for n in hb.idle_waits():
-            self.notes.append(f"the wait at {'.'.join(map(str, self.r.sites[n].position))} covers no copy")
 
 
 __all__ = ["Verdict", "prove", "prove_step"]

@@ -25,7 +25,7 @@ from tilec.ir.verify import verify
 from tilec.poly.barriers import insert_barriers
 from tilec.poly.bounds import NotConvex
 from tilec.poly.isl import OutOfBudget
-from tilec.poly.prove import prove
+from tilec.poly.prove import prove, prove_step
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
 from tilec.schedule.refusal import permission_needed, permission_text, refuse
@@ -167,7 +167,7 @@ def apply(
 ) -> tuple[Program, Verdict]:
     """Run one primitive and prove the result: (new program, its verdict), or ScheduleError, or LegalityError."""
     new = rewrite(program, name, args, kwargs)
-    verdict = prove(program.source, new, budget)
+    verdict = prove_step(program.source, new, budget)
     if verdict.status != "legal":
         values = tuple(normalise(a) for a in args)
         named = {k: normalise(v) for k, v in (kwargs or {}).items()}
