@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import ResourceError
-from tilec.ir.closed import Closed, pretty_bytes
+from tilec.ir.closed import Closed
+from tilec.ir.closed_text import pretty_bytes
 
 if TYPE_CHECKING:
     from tilec.cost.cost import Cost

@@ -13,8 +13,7 @@ proved to fit, Python integers in an object array where not).
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -23,6 +22,7 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 
 from tilec.ir.affine import Aff, AffLike, Constraint, Div
+from tilec.ir.closed_text import power_sum_coefficients, render
 
 MAX_SUM = 50_000_000  # terms of a finite sum that are still added up
 
@@ -192,10 +192,10 @@ class Closed:
         return math.lcm(*(c.denominator for _, c in self.terms))
 
     def __str__(self) -> str:
-        return _text(self)
+        return render(self.terms)
 
     def __repr__(self) -> str:
-        return f"Closed({_text(self)})"
+        return f"Closed({render(self.terms)})"
 
 
 def atom(a: Atom) -> Closed:
@@ -247,24 +247,9 @@ def power_sum(p: int, n: ClosedLike) -> Closed:
     """Σ x^p for x = 0 … n as a polynomial in n (Faulhaber); power_sum(p, -1) is 0, and differences are right at every integer."""
     n = Closed.of(n)
     out = Closed()
-    for j, c in enumerate(_faulhaber(p)):
+    for j, c in enumerate(power_sum_coefficients(p)):
         if c:
             out = out + n**j * c
-    return out
-
-
-def _faulhaber(p: int) -> list[Fraction]:
-    """Coefficients of Σ_{x=0}^{n} x^p by powers of n: (1/(p+1)) Σ_j C(p+1, j) B⁺_j n^(p+1-j)."""
-    bernoulli = [Fraction(1)]
-    for m in range(1, p + 1):
-        bernoulli.append(-sum((math.comb(m + 1, k) * b for k, b in enumerate(bernoulli)), Fraction(0)) / (m + 1))
-    if p >= 1:
-        bernoulli[1] = Fraction(1, 2)
-    out = [Fraction(0)] * (p + 2)
-    for j, b in enumerate(bernoulli):
-        out[p + 1 - j] += Fraction(math.comb(p + 1, j)) * b / (p + 1)
-    if p == 0:
-        out[0] += 1  # x^0 at x = 0 counts
     return out
 
 
@@ -426,44 +411,3 @@ def _fits(e: Closed, spans: Mapping[str, tuple[int, int]], bits: int = 62) -> bo
                 return limit  # added up one candidate at a time
 
     return closed(e) < limit
-
-
-def _text(e: Closed) -> str:
-    """`2*(K*M*ceil(N/64) + M*N)`, `(N**2 + N)/2`."""
-    if not e.terms:
-        return "0"
-    den = e.denominator
-    whole = [(m, c.numerator * (den // c.denominator)) for m, c in e.terms]
-    common = math.gcd(*(c for _, c in whole)) if len(whole) > 1 else 1
-    if all(c < 0 for _, c in whole) and len(whole) > 1:
-        common = -common
-    body = _sum_text([(m, c // common) for m, c in whole])
-    if common != 1:
-        body = f"{common}*({body})"
-    if den != 1:
-        body = f"{body}/{den}" if len(whole) == 1 or common != 1 else f"({body})/{den}"
-    return body
-
-
-def _sum_text(terms: list[tuple[Monomial, int]]) -> str:
-    out = ""
-    for m, c in terms:
-        parts = [] if abs(c) == 1 and m else [str(abs(c))]
-        for a, p in m:
-            text = str(a)
-            parts.append(text if p == 1 else f"{text}**{p}")
-        body = "*".join(parts)
-        out += (" - " if c < 0 else " + ") + body if out else ("-" if c < 0 else "") + body
-    return out
-
-
-def pretty_bytes(n: int) -> str:
-    """1,234,567 B with the binary unit people read: `3096 MiB`, `1.5 KiB`."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n) >= size * (4 if unit == "GiB" else 1):
-            text = f"{n / size:.2f}"
-            return re.sub(r"\.?0+$", "", text) + f" {unit}" if "." in text else f"{text} {unit}"
-    return f"{n} B"
-
-
-Evaluator: TypeAlias = Callable[[Closed], int]

@@ -150,7 +150,7 @@ class Counter:
         pieces, alone = components(joined)
         if len(pieces) > 1 or alone:
             return self._system(System(joined.variables, (*joined.conditions, *given)))
-        halves = split_halo(joined)
+        halves = split_halo(joined, self.oracle, given)
         if halves is not None:  # min(64 + h, M - 64·io + h) is h + min(64, M - 64·io)
             return total(self._part(h, given) for h in halves)
         simple = self._range(joined, given)

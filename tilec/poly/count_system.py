@@ -160,29 +160,48 @@ def join_splits(system: System) -> System:
         system = found
 
 
-def split_halo(system: System) -> tuple[System, System] | None:
-    """Cut the range of an x wider than the split it belongs to: the halo's part, and a part that `join_splits` can join."""
+def split_halo(system: System, oracle: Oracle, given: tuple[Constraint, ...] = ()) -> tuple[System, System] | None:
+    """Cut the range of an x wider than the split it belongs to: the halo's part, and a part that `join_splits` can join.
+
+    The halo may be symbolic: x in 0..R + 15 beside 16·t + x < P + R - 1 is cut at R - 1.
+    """
     for x in reversed(system.variables):
-        lower, upper, others = _const_range(system, x)
-        if lower is None or upper is None:
+        found = _size_range(system, x)
+        if found is None:
             continue
-        width = upper - lower + 1
+        lower, upper, others = found
+        together = [c.expr for c in others if x in c.names]
+        signs = {e.coefficient(x) > 0 for e in together}
+        if len(signs) != 1:
+            continue
         for t in system.variables:
-            together = [c.expr for c in others if x in c.names]
-            signs = {e.coefficient(x) > 0 for e in together}
             factors = {e.coefficient(t) / k if (k := e.coefficient(x)) else 0 for e in together} if t != x else set()
-            factor = next(iter(factors)) if len(factors) == 1 else 0
-            if factor != int(factor) or not 1 < factor < width or width > 8 * factor or len(signs) != 1:
-                continue
-            if not all(_combined(e, t, x, int(factor)) for e in together):
+            factor = int(next(iter(factors))) if len(factors) == 1 else 0
+            if factor < 2 or not all(_combined(e, t, x, factor) for e in together):
                 continue
             # an upper condition on c·t + x cuts the last cells of the tail, so the halo is taken from the front
-            at = lower + width - int(factor) if signs == {False} else lower + int(factor)
+            at = upper - factor + 1 if signs == {False} else lower + factor
+            halo = at - lower if signs == {False} else upper - at + 1
+            if (halo.is_const and not 0 < halo.const <= 7 * factor) or not oracle.implies(given, Constraint(halo)):
+                continue
             names, conditions = system.variables, system.conditions
-            front = System(names, (*conditions, Constraint.lt(x, at)))
-            back = System(names, (*conditions, Constraint.ge(x, at)))
-            return front, back
+            front = tidied((*conditions, Constraint.lt(x, at)))
+            back = substitute((*conditions, Constraint.ge(x, at)), x, Aff.of(x) + at)
+            return System(names, front), System(names, back)
     return None
+
+
+def _size_range(system: System, x: str) -> tuple[Aff, Aff, list[Constraint]] | None:
+    """The only lower and the only upper bound of x by sizes alone (inclusive), and the other conditions."""
+    lower, upper, others = [], [], []
+    for c in system.conditions:
+        k = c.expr.coefficient(x)
+        if x in c.names and not c.names & (set(system.variables) - {x}) and not c.equal and abs(k) == 1 and outside(c.expr, x):
+            bound = (c.expr - Aff.of(x) * k) * -k
+            (lower if k > 0 else upper).append(bound)
+        else:
+            others.append(c)
+    return (lower[0], upper[0], others) if len(lower) == len(upper) == 1 else None
 
 
 def _const_range(system: System, x: str) -> tuple[int | None, int | None, list[Constraint]]:
