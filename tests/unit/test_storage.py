@@ -53,7 +53,10 @@ def test_default_places():
     assert "acc: f32 in register" in lines(s) and "C: bf16[M, N] in global" in lines(s)
     s = tiled_gemm()
     assert "acc: f32[M, N] in global" in lines(s)  # alive over all of ko: no longer one cell per iteration
-    assert "t: f32 in global" in lines(start(twice))  # declared outside the loop: not private to its iterations
+    s = start(twice)  # declared outside the loop: not private to its iterations, which would race for it
+    assert s.program.buffer["t"].memory == "register" and s.program.buffer["t"].owner is None
+    with pytest.raises(LegalityError):
+        s.parallel("i")
 
 
 def test_place_by_owner():

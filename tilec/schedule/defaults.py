@@ -1,7 +1,8 @@
 """Where temporaries live until `place` names them, derived again after every step.
 
 A scalar (declared rank 0) all of whose accesses lie in one iteration of the innermost loop around all of them is contracted: one
-register cell, owned by that loop. Every other temporary lies in global memory, whole, owned by the program.
+register cell, owned by that loop. One that is declared outside every loop is a register of the program, as long as no loop around
+its accesses runs its iterations apart. Every other temporary lies in global memory, whole, owned by the program.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import THREAD_KINDS, Address, Buffer, Node, Program
+from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Address, Buffer, Node, Program
 from tilec.ir.tree import Body, map_addresses, transform
 from tilec.poly.regions import NoBox, Piece, box, injective
 from tilec.schedule.placement_uses import Use, all_uses, common_node, conditions_to, loops_to
@@ -26,13 +27,23 @@ def derive(program: Program) -> Program:
     new: dict[str, Buffer] = {}
     for b in free:
         whole = program.source.buffer[b.name]
-        owner = contracted(program, whole, found.get(b.name, []))
-        new[b.name] = replace(whole, memory="register", owner=owner, shape=()) if owner else whole
-    body = readdress(program, {n: not b.shape and bool(b.owner) for n, b in new.items()})
+        mine = found.get(b.name, [])
+        owner = contracted(program, whole, mine)
+        if owner or lone(whole, mine):
+            new[b.name] = replace(whole, memory="register", owner=owner, shape=())
+        else:
+            new[b.name] = whole
+    body = readdress(program, {n: not b.shape for n, b in new.items()})
     buffers = tuple(new.get(b.name, b) for b in program.buffers)
     if body == program.body and buffers == program.buffers:
         return program
     return replace(program, buffers=buffers, body=body)
+
+
+def lone(whole: Buffer, found: list[Use]) -> bool:
+    """A scalar declared outside every loop and used in sequence only."""
+    apart = any(loop.kind not in ORDERED_KINDS for u in found for loop in u.site.loops)
+    return bool(found) and not whole.shape and not apart
 
 
 def contracted(program: Program, whole: Buffer, found: list[Use]) -> str | None:
