@@ -113,6 +113,19 @@ def test_scalars_identity_merge_and_guards() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "op", "expected"),
+    [
+        ("f32", "+=", "-0"), ("i32", "+=", "0"), ("bf16", "*=", "1"), ("f32", "min=", "inf"), ("f8e4m3", "min=", "448"),
+        ("f8e4m3", "max=", "-448"), ("i8", "max=", "-128"), ("i32", "min=", "2147483647"),
+    ],
+)  # fmt: skip
+def test_identity_as_the_buffer_holds_it(dtype: str, op: str, expected: str) -> None:
+    p = program(Buffer("y", dtype, h.affs("N"), "param"))
+    p = replace(p, body=(h.loop("i", "N", Identity(h.address("y", "i"), op, h.affs("i"))),))
+    assert line(p) == f"y[i] = {expected}  # identity of {op}"
+
+
+@pytest.mark.parametrize(
     ("aff", "expected"),
     [
         (Aff.of("a") + Aff.of("b") * 64, "64*b + a"),  # b is the outer loop

@@ -15,7 +15,7 @@ from tilec.codegen.python_text import PythonScope, Span, identifiers, quoted
 from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.arguments import signature, written
-from tilec.ir.dtypes import DTYPES, promote
+from tilec.ir.dtypes import DTYPES, promote, round_through
 from tilec.ir.evaluate import neutral
 from tilec.ir.functions import FUNCTIONS
 from tilec.ir.printer import Scope, owned
@@ -270,7 +270,8 @@ class _Emitter:
                 note = "copy, asynchronous" if action.asynchronous else "copy"
                 return f"{scope.address(target)} = {scope.address(action.src)}  # {note}"
             case Identity():
-                value = scope.number(neutral(action.op, dtype).item(), DTYPES[dtype].arithmetic)
+                kept = round_through(dtype, neutral(action.op, dtype)).item()
+                value = scope.number(kept, DTYPES[dtype].arithmetic)
                 return f"{scope.address(target)} = {value}  # identity of {action.op}"
             case Merge():
                 source = DTYPES[program.buffer[action.src.buffer].dtype].arithmetic

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilec.ir.affine import Aff
-from tilec.ir.evaluate import neutral
 from tilec.ir.printer import INDENT, Scope, declaration, header
 from tilec.ir.program import Address, Buffer, Copy, Identity, Leaf, Loop, Merge, Program
 from tilec.lower.instructions import Allocation, For, If, Instruction, Sync, Tile, lower, matmul_factors
@@ -100,7 +99,7 @@ class TileScope(Scope):
                 load = f"load_tile({action.src.buffer}{self.place(action.src)})"
                 return f"{start}{self.whole(target)} = {load if tile.kind == 'load' else self.whole(action.src)}"
             case Identity():
-                return f"{self.whole(target)} = init_tile({neutral(action.op, self._dtype(target.buffer)):g})"
+                return f"{self.whole(target)} = init_tile({self.identity(action)})"
             case Merge():
                 return super().action(action).removesuffix("  # merge")
             case Leaf():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.dtypes import round_through
 from tilec.ir.evaluate import neutral
 from tilec.ir.expr import Cast, Const, Expr, Load
 from tilec.ir.expr import text as expr_text
@@ -255,8 +256,7 @@ class Scope:
                 start = "async " if action.asynchronous else ""
                 return f"{start}{self.address(action.dst)} = {self.address(action.src)}  # copy"
             case Identity():
-                value = neutral(action.op, self._dtype(action.dst.buffer))
-                return f"{self.address(action.dst)} = {value:g}  # identity of {action.op}"
+                return f"{self.address(action.dst)} = {self.identity(action)}  # identity of {action.op}"
             case Merge():
                 src, dtype = self.address(action.src), self._dtype(action.src.buffer)
                 arithmetic = dtype if dtype in _RANK else "f32" if dtype != "i8" else "i32"
@@ -267,6 +267,12 @@ class Scope:
                 return "commit"
             case Wait():
                 return f"wait({action.n})"
+
+    def identity(self, action: Identity) -> str:
+        """The neutral element as the buffer holds it: f8e4m3 has no infinity."""
+        dtype = self._dtype(action.dst.buffer)
+        value = round_through(dtype, neutral(action.op, dtype)).item()
+        return str(value) if isinstance(value, int) else f"{value:g}"
 
     def leaf(self, leaf: Leaf) -> str:
         """The assignment alone."""
