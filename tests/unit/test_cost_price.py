@@ -12,12 +12,14 @@ import pytest
 
 from tests.handbuilt import gemm_silu_tiled
 from tilec import api
+from tilec.cost.counting import Runs
 from tilec.cost.price import price
 from tilec.errors import CountError, ResourceError, ScheduleError, TargetError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Binary, Index, Load, Scalar, walk
 from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Copy, Guard, Inline, Leaf, Loop, Merge
-from tilec.ir.tree import addresses, updates
+from tilec.ir.tree import addresses, sites, updates
+from tilec.poly.count import Counter as CountingMachine
 
 MIB = 2**20
 BIG = {"M": 1024, "K": 4096, "N": 12288}
@@ -316,8 +318,59 @@ def test_explain_and_compare():
     assert row.split() == ["global", "traffic", "3096", "MiB", "1560", "MiB", "×0.504"]
 
 
-def test_count_error_names_the_loops():
-    assert issubclass(CountError, Exception)
-    kernel = api.workload("syrk").schedule()
-    c = price(kernel.program, None, {"N": 1_000_000})
+def test_large_triangle_at_once():
+    c = price(api.workload("syrk").schedule().program, None, {"N": 1_000_000})
     assert c.flops == 2 * 1_000_000 * (1_000_000 * 1_000_001 // 2)
+
+
+def test_count_error_names_the_loops():
+    program = api.workload("syrk").schedule().program
+    runs = Runs(program, {})
+    runs.counter = CountingMachine(program.sizes, budget=1)
+    with pytest.raises(CountError) as e:
+        runs.of(next(iter(sites(program.body))))
+    assert str(e.value).startswith(
+        "cost: the runs of the leaf under i, j, k have no closed form in N: the operation budget is spent"
+    )
+    assert str(e.value).endswith("With numbers they may: give N")
+    known = Runs(program, {"N": 6})
+    known.counter = CountingMachine(program.sizes, budget=1)
+    assert known.of(next(iter(sites(program.body)))).constant == 6 * 21
+    assert "counted at these sizes" in known.notes[0]
+
+
+@pytest.mark.parametrize(("inline", "mib"), [((), 156), (("T",), 108), (("Z",), 108), (("T", "Z"), 60)])
+def test_the_four_partitions_of_the_chain(inline, mib):
+    s = api.workload("act_chain").schedule()
+    for name in inline:
+        s = s.compute_inline(name)
+    c = price(s.program, None, {"M": 1024, "N": 12288})
+    assert c.traffic.total("global") == mib * MIB and c.launches == 3 - len(inline)
+    assert c.lower_bound("global") == 60 * MIB
+
+
+def test_stored_and_recomputed_quantisation():
+    sizes = {"M": 4096, "N": 1536, "K": 4096}
+
+    def blocked(s):
+        s = s.split("Y.i", 128, into=("io", "ii")).split("Y.j", 128, into=("jo", "ji")).reorder("io", "jo", "ii", "ji")
+        return s.split("acc.k", 32, into=("ko", "ki")).reorder("io", "jo", "ko", "ii", "ji", "ki")
+
+    kernel = api.workload("rowquant_gemm")
+    stored = blocked(kernel.schedule().fuse_siblings("S.i", "Q.i").cache_read("A", at="S.i", memory="shared"))
+    stored = stored.cache_read("Q", at="ko", memory="shared").cache_read("W", at="ko", memory="shared")
+    stored = stored.cache_read("S", at="jo", memory="shared").place("acc", "shared")
+    again = blocked(kernel.schedule()).compute_at("Q", "ko").place("Q", "shared").cache_read("W", at="ko", memory="shared")
+    again = again.cache_read("S", at="jo", memory="shared").place("acc", "shared")
+    for s, mib in ((stored, 444), (again, 620)):
+        moved = price(s.program, None, sizes).traffic.by_buffer("global")
+        assert sum(v for n, v in moved.items() if n != "S") == mib * MIB
+    assert price(again.program, None, sizes).flops_by_kind["div"] == 12 * 4096 * 4096 + 4096
+
+
+def test_stencil_with_recomputed_halo():
+    s = api.workload("blur").schedule().split("Y.i", 3, into=("io", "ii")).split("Y.j", 4, into=("jo", "ji"))
+    s = s.reorder("io", "jo", "ii", "ji").compute_at("H", "jo").place("H", "shared").cache_read("X", at="jo", memory="shared")
+    c, _ = agree(s.program, {"M": 8, "N": 9})
+    assert str(c.traffic.formula("shared", "write", "H")) == "4*N*(M + 2*ceil(M/3))"
+    agree(s.program, {"M": 1, "N": 2})

@@ -134,6 +134,11 @@ class Cost:
         moved = self.traffic.total(memory)
         return self.flops / moved if moved else float("inf")
 
+    def reuse(self, memory: str = "global") -> float:
+        """Traffic ÷ footprint: how often a byte held in that memory crosses its edge; 0 where it holds nothing."""
+        held = self.footprint[memory]
+        return self.traffic.total(memory) / held if held else 0.0
+
     def lower_bound(self, memory: str = "global") -> int:
         """Bytes that any schedule of this kernel moves: inputs read once, outputs written once."""
         return number(self.lower_bound_formula(memory), self.sizes, "the lower bound")
