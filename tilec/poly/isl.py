@@ -43,13 +43,22 @@ class Solver:
         self.context = isl.Set.read_from_str(self.ctx, self.header + "{ : " + " and ".join(conditions or ["true"]) + " }")
         self.ctx.set_max_operations(budget if budget is not None else DEFAULT_BUDGET)
 
+    @property
+    def spent(self) -> bool:
+        """Is the budget gone? Inside isl's parser that shows as a syntax error, so the simplest text is tried."""
+        try:
+            isl.BasicSet.read_from_str(self.ctx, "{ [x] : x >= 0 }")
+        except isl.Error:
+            return True
+        return False
+
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Turn a spent budget into OutOfBudget, any other failure of isl into InternalError."""
         try:
             yield
         except isl.Error as e:
-            if "operations exceeded" in str(e):
+            if "operations exceeded" in str(e) or self.spent:
                 raise OutOfBudget(f"more than {self.budget or DEFAULT_BUDGET:,}") from None
             raise InternalError(f"isl failed: {str(e).splitlines()[0]}") from e
 
