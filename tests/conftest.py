@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--update-golden"):
             file.write_text(got, encoding="utf-8")
         assert file.exists(), f"no expected text {file.name}: run pytest with --update-golden and read the diff"
-        assert got == file.read_text(encoding="utf-8"), f"{file.name} differs: if meant, run pytest with --update-golden"
+        want = file.read_text(encoding="utf-8")
+        changes = "".join(unified_diff(want.splitlines(True), got.splitlines(True), file.name, "now"))
+        assert got == want, f"if this is meant, run pytest with --update-golden\n{changes}"
 
     return compare

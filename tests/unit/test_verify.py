@@ -64,6 +64,7 @@ BROKEN: list[tuple[str, str, Program]] = [
     ),
     ("declaration", "buffer declared twice", replace(T, buffers=(*T.buffers, T.buffers[-1]))),
     ("declaration", "unknown memory", buffer_with(T, "acc", memory="local")),
+    ("declaration", "unknown dtype", buffer_with(T, "acc", dtype="f128")),
     ("declaration", "shape uses a loop", buffer_with(T, "acc", shape=h.affs("io", 64))),
     ("parameter", "parameter in shared", buffer_with(T, "A", memory="shared")),
     ("parameter", "parameter of another dtype", buffer_with(T, "A", dtype="f32")),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff
+from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Index, Load, Scalar, walk
 from tilec.ir.program import (
     BLOCK_KINDS,
@@ -40,7 +41,7 @@ ROLES = ("param", "temp", "cache", "partial")
 # rule -> what it says; the key is what an InternalError names
 RULES = {
     "names": "sizes, scalars, buffers and statements have distinct names; no loop variable equals one of them",
-    "declaration": "every buffer is declared once, with a known role and memory, its shape affine in the sizes",
+    "declaration": "every buffer is declared once, with a known role, memory and dtype, its shape affine in the sizes",
     "parameter": "a parameter is global, owned by nobody, and as in the original",
     "temporary": "a temporary has the dtype of the original's, a cache that of its root",
     "statement": "a statement's domain, accesses and value use its loops, the sizes and its reads only",
@@ -108,8 +109,8 @@ def _declarations(p: Program) -> None:
         if not c.names <= sizes:
             raise _fail("scope", f"the assumption {c} uses {_list(c.names - sizes)}")
     for b in p.buffers:
-        if b.role not in ROLES or b.memory not in MEMORIES:
-            raise _fail("declaration", f"buffer {b.name!r} has role {b.role!r} and memory {b.memory!r}")
+        if b.role not in ROLES or b.memory not in MEMORIES or b.dtype not in DTYPES:
+            raise _fail("declaration", f"buffer {b.name!r} has role {b.role!r}, memory {b.memory!r} and dtype {b.dtype!r}")
         outside = frozenset().union(*(e.names for e in b.shape)) - sizes if b.shape else frozenset()
         if outside:
             raise _fail("declaration", f"the shape of {b.name!r} uses {_list(outside)}")
