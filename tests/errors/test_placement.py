@@ -25,15 +25,6 @@ def outside(x: f32[N], y: f32[N]):
         y[i] = t + t
 
 
-@kernel
-def spread(x: f32[N], y: f32[N]):
-    t: f32[4 * N]
-    for i in range(N):
-        t[i * 4] = x[i]
-    for i in range(N):
-        y[i] = t[4 * i]
-
-
 def tiles() -> Schedule:
     """GEMM+SiLU, tiles of 16, blocks of 8 in k, not cached."""
     s = start(gemm_silu).compute_inline("C").split("Y.i", 16, into=("io", "ii")).split("Y.j", 16, into=("jo", "ji"))
@@ -52,7 +43,6 @@ NAMES = {
     "blur": start(blur),
     "blur8": start(blur, {"M": 8}),
     "outside": start(outside),
-    "spread": start(spread),
     "tiles": tiles(),
     "cached": cached(),
     "blocks": cached().bind("io", "block.y").bind("jo", "block.x"),

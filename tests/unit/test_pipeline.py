@@ -10,7 +10,7 @@ from tests.unit.scheduled import same
 from tests.unit.test_storage import lines, tiled_gemm
 from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.printer import text
-from tilec.ir.program import Wait
+from tilec.ir.program import Barrier, Wait
 from tilec.ir.tree import transform
 from tilec.lang import f32, kernel, sizes
 from tilec.poly.prove import prove
@@ -87,3 +87,23 @@ def test_refusals():
     with pytest.raises(ScheduleError, match="place it before pipeline"):
         s.place("A_shared", "register")
     assert text(s.program) == text(cached().pipeline("ko", stages=2).program)
+
+
+def test_on_threads():
+    s = cached().bind(("S0.i", "S1.i", "Y.ii", "A_shared.0", "W_shared.0"), "thread.y")
+    s = s.bind(("S0.j", "S1.j", "Y.ji", "A_shared.1", "W_shared.1"), "thread.x").place("acc", "register").pipeline("ko", stages=2)
+    found = lines(s)
+    at = found.index("for ko in 0..ceil(K/8):  # pipelined")
+    assert "barrier  # inserted" in found[at:]  # another thread's copies, and the slot that another thread may still read
+    same(s.program, M=17, N=19, K=20)
+    bare = transform(s.program.body, lambda n: () if isinstance(n, Barrier) else (n,))
+    verdict = prove(s.program.source, replace(s.program, body=bare))
+    assert verdict.status == "illegal" and verdict.witness is not None and verdict.witness.kind == "race"
+
+
+def test_a_loop_that_starts_later():
+    s = tiled_gemm().shift("ko", 3).cache_read("A", at="ko", memory="shared").pipeline("ko", stages=2)
+    found = lines(s)
+    assert "for ko in 3..ceil(K/8) + 3:  # pipelined" in found and "if ko <= ceil(K/8) + 1:" in found
+    assert any(line.startswith("async A_shared[1, A_shared.0_pre") for line in found)  # 3 % 2
+    same(s.program, M=3, N=5, K=20)

@@ -57,6 +57,20 @@ def test_inline_of_an_inlined_statement():
     assert again.program == s.program
 
 
+def test_inline_of_a_strided_and_mirrored_producer():
+    @kernel
+    def spread(x: f32[N], y: f32[N]):
+        t: f32[4 * N]
+        for i in range(N):
+            t[4 * N - 1 - 4 * i] = x[i]
+        for i in range(N):
+            y[i] = t[4 * i + 3]
+
+    s = start(spread).compute_inline("t")
+    assert body(s) == ["for i in 0..N:", "    y[i] = x[N - i - 1]  # S1"] and s.program.recomputed == frozenset()
+    same(s.program, N=5)
+
+
 def test_compute_at_a_tile():
     s = tiled(start(gemm_silu).compute_inline("C"), "Y", 64, 32).compute_at("acc", "jo")
     assert body(s)[2:7] == [

@@ -8,11 +8,11 @@ from dataclasses import replace
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import THREAD_KINDS, Address, Buffer, Commit, Copy, Guard, Layout, Loop, Node, Program, Wait
-from tilec.ir.tree import Body, Position, loops, map_addresses, path_to, put, rename_loop, sites, subs, transform
+from tilec.ir.tree import Body, Position, loop_conditions, loops, map_addresses, path_to, put, rename_loop, sites, subs, transform
 from tilec.poly.bounds import simplify
 from tilec.schedule.core import integer, primitive
 from tilec.schedule.names import find_loop, free_name, loop_at, taken
-from tilec.schedule.nest import guarded
+from tilec.schedule.nest import guarded, simple
 from tilec.schedule.placement_uses import conditions_to, inside, loops_to, uses
 
 
@@ -125,7 +125,20 @@ class _Pipeline:
         """The copies of that iteration, where the loop has it."""
         inside_ = [Constraint.lt(iteration, up) for up in self.node.upper]
         guards = simplify(inside_, known, self.program.sizes, self.program.where)
-        return guarded(guards, subs(self.copies, {self.node.var: iteration}))
+        body = subs(self.copies, {self.node.var: iteration})
+        return guarded(guards, self.trimmed(body, [*known, *inside_]))
+
+    def trimmed(self, body: Body, known: Sequence[Constraint]) -> Body:
+        """Without the bounds that say nothing in those iterations."""
+        out: list[Node] = []
+        for node in body:
+            if isinstance(node, Loop):
+                node = simple(self.program, node, known)
+                node = replace(node, body=self.trimmed(node.body, [*known, *loop_conditions(node)]))
+            elif isinstance(node, Guard):
+                node = replace(node, body=self.trimmed(node.body, [*known, *node.conditions]))
+            out.append(node)
+        return tuple(out)
 
     def prologue(self) -> Body:
         """The first stages - 1 groups; their copies' loops get names of their own."""

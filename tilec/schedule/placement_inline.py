@@ -70,12 +70,13 @@ def inverse(statement: Statement, logical: tuple[Aff, ...]) -> tuple[Aff, ...]:
     for _ in range(len(statement.loops)):
         for e, value in pending:
             unknown = [v for v in statement.loops if v in e.names and v not in known]
-            if len(unknown) == 1 and abs(e.coefficient(unknown[0])) == 1:
+            if len(unknown) == 1 and e.coefficient(unknown[0]):
                 v = unknown[0]
                 c = e.coefficient(v)
                 rest = e - Aff.of(v) * c
-                if v not in rest.names:
-                    known[v] = (value - rest.subs(known)) * c
+                if v not in rest.names:  # a cell that was written is a multiple of c away from the rest
+                    distance = value - rest.subs(known)
+                    known[v] = distance // c if c > 0 else (-distance) // -c
     missing = [v for v in statement.loops if v not in known]
     if missing:
         at = f"[{', '.join(map(str, statement.target.index))}]" if statement.target.index else ""
