@@ -1,0 +1,201 @@
+"""What a search found: the ranking, the best, what was rejected and why, and the front of footprint against traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilec.cost.bulk import FIGURES
+from tilec.cost.cost import Cost
+from tilec.errors import ScheduleError
+from tilec.schedule.schedule import Schedule
+from tilec.search.space import Knobs
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """How many candidates fell for one reason, and one of them with the whole text."""
+
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate by the model. traffic, footprint (shared bytes per block), flops: exact; time: seconds, an estimate.
+
+    measured: seconds, where it was run.
+    """
+
+    structure: str
+    knobs: Knobs
+    traffic: int
+    footprint: int
+    register: int
+    flops: int
+    time: float | None
+    measured: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate in full: its schedule (proved) and its exact cost."""
+
+    structure: str
+    sentence: str
+    knobs: Knobs
+    schedule: Schedule
+    cost: Cost
+    measured: float | None = None
+
+
+@dataclass
+class Tuned:
+    """The result of `tune`. Candidates are ranked once; schedules are built, proved and priced exactly when they are shown.
+
+    best: the first candidate whose complete proof says legal. rejected[reason]: count and example. considered: all candidates.
+    """
+
+    kernel: str
+    target: str
+    sizes: dict[str, int]
+    rows: list[Row]
+    rejected: dict[str, Rejection]
+    considered: int
+    structures: int
+    notes: tuple[str, ...]
+    build: Callable[[Row], Candidate] = field(repr=False)
+    drop: Callable[[Row, Exception], None] = field(repr=False)
+    _built: dict[int, Candidate] = field(default_factory=dict, repr=False)
+
+    @property
+    def best(self) -> Candidate:
+        found = self.top(1)
+        if not found:
+            reasons = "; ".join(
+                f"{reason}: {r.count} candidates, e.g. {r.example.splitlines()[0]}" for reason, r in self.rejected.items()
+            )
+            raise ScheduleError(f"tune({self.kernel}): no candidate is legal and fits on {self.target}. {reasons}")
+        return found[0]
+
+    def top(self, count: int) -> list[Candidate]:
+        """The first `count` candidates, each proved in full and priced exactly; one that falls is rejected and the next taken."""
+        out: list[Candidate] = []
+        n = 0
+        while n < len(self.rows) and len(out) < count:
+            row = self.rows[n]
+            if n not in self._built:
+                try:
+                    self._built[n] = self.build(row)
+                except Exception as e:
+                    self.drop(row, e)
+                    del self.rows[n]
+                    self._built = {k if k < n else k - 1: v for k, v in self._built.items() if k != n}
+                    continue
+            out.append(self._built[n])
+            n += 1
+        return out
+
+    def table(self, count: int = 10) -> str:
+        """The ranking as text; every line is proved and priced exactly."""
+        lines = [f"{self.kernel} on {self.target}, {', '.join(f'{k}={v}' for k, v in self.sizes.items())}"]
+        lines.append(
+            f"{self.considered} candidates of {self.structures} structures, {len(self.rows)} fit; "
+            + ("; ".join(f"{r.count} {reason}" for reason, r in self.rejected.items()) or "none rejected")
+        )
+        header = ("rank", "time", "bound", "traffic MiB", "shared KiB", "blocks/SM", "knobs", "structure")
+        body = []
+        for n, c in enumerate(self.top(count), 1):
+            resident = c.cost.occupancy
+            body.append(
+                (
+                    str(n),
+                    seconds_text(c.measured if c.measured is not None else c.cost.time),
+                    str(c.cost.bound or "-"),
+                    _mib(c.cost.traffic.total("global")),
+                    f"{c.cost.footprint['shared'] / 1024:g}",
+                    "-" if resident is None else str(resident.blocks),
+                    " ".join(f"{k}={v}" for k, v in c.knobs.items()),
+                    c.structure,
+                )
+            )
+        return "\n".join([*lines, *columns([header, *body])])
+
+    def pareto(self, x: str = "footprint", y: str = "traffic") -> list[Row]:
+        """The candidates that no other beats in both figures, by ascending x. Figures: FIGURES of cost/bulk.py."""
+        for name in (x, y):
+            if name not in FIGURES:
+                raise ScheduleError(f"pareto({x!r}, {y!r}): no figure {name!r}. Figures: {', '.join(FIGURES)}")
+        name = {"shared": "footprint"}
+        key = [(getattr(r, name.get(x, x)), getattr(r, name.get(y, y)), n) for n, r in enumerate(self.rows)]
+        out: list[Row] = []
+        least = None
+        for _, b, n in sorted(k for k in key if None not in k):
+            if least is None or b < least:
+                least = b
+                out.append(self.rows[n])
+        return out
+
+    def why(self) -> str:
+        """One sentence on the pick: what binds it, and what the next one down would cost."""
+        best, *others = self.top(2)
+        time = seconds_text(best.cost.time)
+        text = f"{best.sentence}. {time} by the model, bound by {best.cost.bound}: {_mib(best.cost.traffic.total('global'))} MiB"
+        if others:
+            o = others[0]
+            knobs = " ".join(f"{k}={v}" for k, v in o.knobs.items())
+            text += f"; the next, {knobs} ({o.structure}), takes {seconds_text(o.cost.time)}"
+        return text
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The figures of all ranked candidates, for plots."""
+        return {f: np.array([getattr(r, f) for r in self.rows]) for f in ("traffic", "footprint", "register", "flops", "time")}
+
+    def to_json(self) -> dict[str, Any]:
+        best = self.best
+        return {
+            "kernel": self.kernel,
+            "target": self.target,
+            "sizes": self.sizes,
+            "considered": self.considered,
+            "structures": self.structures,
+            "rejected": {k: {"count": r.count, "example": r.example} for k, r in self.rejected.items()},
+            "best": {
+                "structure": best.structure,
+                "knobs": best.knobs,
+                "trace": best.schedule.trace.to_json() if hasattr(best.schedule.trace, "to_json") else None,
+                "time": best.cost.time,
+                "traffic": best.cost.traffic.total("global"),
+                "footprint": best.cost.footprint["shared"],
+                "measured": best.measured,
+            },
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def seconds_text(seconds: float | None) -> str:
+    """`1.81 ms`."""
+    if seconds is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:,.6g}"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Left-aligned text columns."""
+    widths = [max(len(r[n]) for r in rows) for n in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]

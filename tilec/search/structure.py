@@ -1,0 +1,133 @@
+"""A structure: a way to schedule in which only tile sizes are open. Legality and cost formulas are found once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.cost.bulk import Formulas, formulas
+from tilec.cost.separable import Markers, NotSeparable
+from tilec.errors import LegalityError, ResourceError, ScheduleError, TilecError
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.program import Guard, Loop, Program
+from tilec.ir.tree import Body
+from tilec.poly.verdict import Verdict
+from tilec.schedule.refusal import refuse
+from tilec.schedule.schedule import Schedule
+from tilec.search.space import Knobs, Space
+from tilec.search.unproved import Memo, unproved
+
+Apply = Callable[[Schedule, Mapping[str, Any]], Schedule]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """name: for tables. choices: what is fixed. space: the tile sizes that are left. apply: schedule and knobs -> schedule."""
+
+    name: str
+    choices: Mapping[str, Any]
+    space: Space
+    apply: Apply
+    sentence: str = "the schedule as given"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A structure with what is known of it: its formulas, or why there are none; why it is refused, if it is."""
+
+    structure: Structure
+    formulas: Formulas | None
+    apart: str | None  # why candidates have to be priced one by one
+    refusal: TilecError | None
+
+
+def split_structures(name: str, space: Space, apply: Apply, fresh: Schedule, memo: Memo) -> list[Structure]:
+    """Fix every knob that changes the shape of the tree; the rest only change numbers in it.
+
+    A knob is structural when it has values that are no integers, or when two of its values, the others at their first, give trees
+    of different shape.
+    """
+    base = {n: values[0] for n, values in space.axes}
+    fixed: list[tuple[str, tuple[Any, ...]]] = []
+    free: list[tuple[str, tuple[Any, ...]]] = []
+    for knob, values in space.axes:
+        numeric = all(isinstance(v, int) and not isinstance(v, bool) and v >= 1 for v in values)
+        if not numeric or _changes_shape(knob, values, base, apply, fresh, memo):
+            fixed.append((knob, values))
+        else:
+            free.append((knob, values))
+    out = []
+    for choice in Space(tuple(fixed)):
+        label = ", ".join(f"{k}={v}" for k, v in choice.items())
+        out.append(Structure(label or name, choice, Space(tuple(free)), _bind(apply, choice)))
+    return out
+
+
+def _bind(apply: Apply, choice: Knobs) -> Apply:
+    return lambda s, knobs: apply(s, {**choice, **knobs})
+
+
+def _changes_shape(knob: str, values: Sequence[int], base: Knobs, apply: Apply, fresh: Schedule, memo: Memo) -> bool:
+    shapes = set()
+    for v in dict.fromkeys((values[0], values[len(values) // 2], values[-1])):
+        try:
+            shapes.add(shape(unproved_schedule(apply, fresh, {**base, knob: v}, memo).program))
+        except TilecError as e:
+            shapes.add(type(e).__name__)
+    return len(shapes) > 1
+
+
+def unproved_schedule(apply: Apply, fresh: Schedule, knobs: Mapping[str, Any], memo: Memo) -> Schedule:
+    made = apply(unproved(fresh, memo), knobs)
+    if not isinstance(made, Schedule):
+        raise ScheduleError(f"tune(schedule=…): the function returned {type(made).__name__}; it must return the schedule")
+    return made
+
+
+def shape(p: Program) -> Any:
+    """The tree without its numbers."""
+
+    def aff(e: Aff) -> Any:
+        return tuple(sorted(e.names))
+
+    def body(nodes: Body) -> Any:
+        out = []
+        for n in nodes:
+            if isinstance(n, Loop):
+                out.append((n.var, n.kind, tuple(map(aff, n.lower)), tuple(map(aff, n.upper)), body(n.body)))
+            elif isinstance(n, Guard):
+                out.append((tuple(_names(c) for c in n.conditions), body(n.body)))
+            else:
+                out.append((type(n).__name__, getattr(n, "n", None)))
+        return tuple(out)
+
+    return body(p.body), tuple((b.name, b.memory, b.owner, len(b.shape)) for b in p.buffers)
+
+
+def _names(c: Constraint) -> Any:
+    return tuple(sorted(c.names))
+
+
+def judge(structure: Structure, fresh: Schedule, memo: Memo) -> Judged:
+    """Prove the structure at its first candidate, and derive its formulas at marker numbers.
+
+    fresh: a schedule with open sizes. The proof of one candidate stands for its structure in the ranking only; what is shown is
+    proved itself.
+    """
+    try:
+        first = structure.space.at(0)
+        made = unproved_schedule(structure.apply, fresh, first, memo)
+        verdict: Verdict = made.check()
+        if verdict.status != "legal":
+            return Judged(structure, None, None, refuse(f"structure {structure.name}", made.program, verdict))
+    except (ScheduleError, LegalityError, ResourceError) as e:
+        return Judged(structure, None, None, e)
+    try:
+        markers = Markers.of(structure.space.names)
+        marked = unproved_schedule(structure.apply, fresh, dict(markers.values), memo)
+        if shape(marked.program) != shape(made.program):
+            raise NotSeparable("the schedule has another shape at other tile sizes")
+        return Judged(structure, formulas(marked.program, markers), None, None)
+    except (NotSeparable, TilecError) as e:
+        return Judged(structure, None, str(e).splitlines()[0], None)

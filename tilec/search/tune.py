@@ -1,0 +1,311 @@
+"""tune: space → legality once per structure → capacity → rank by cost → measure the best few → prove in full what is shown."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilec.cost.bulk import Columns, evaluate
+from tilec.cost.price import price
+from tilec.errors import LegalityError, MeasureError, ResourceError, ScheduleError, TilecError
+from tilec.ir.program import Program
+from tilec.schedule.refusal import refuse
+from tilec.schedule.schedule import HasProgram, Schedule, start
+from tilec.search.database import Database
+from tilec.search.recipes import derive
+from tilec.search.result import Candidate, Rejection, Row, Tuned
+from tilec.search.space import Knobs, Space
+from tilec.search.structure import Apply, Judged, Structure, judge, split_structures, unproved_schedule
+from tilec.search.unproved import Memo
+from tilec.targets import Target, load
+
+APART = 24  # candidates priced one by one in a structure without formulas
+MEASURED = 8  # candidates that are measured when nothing else is said
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class _Rejections:
+    """Reasons in the order of first sight, with counts and one example each."""
+
+    found: dict[str, Rejection] = field(default_factory=dict)
+
+    def add(self, reason: str, count: int, example: str) -> None:
+        if count:
+            old = self.found.get(reason)
+            self.found[reason] = Rejection(count + (old.count if old else 0), old.example if old else example)
+
+
+def tune(
+    kernel: HasProgram | Program,
+    sizes: Mapping[str, int] | None = None,
+    target: str | Target = "h100-sxm",
+    space: Mapping[str, Sequence[Any]] | None = None,
+    schedule: Callable[..., Schedule] | None = None,
+    measure: Callable[[Schedule], float] | None = None,
+    budget: int | None = None,
+    seed: int = 0,
+    database: str | None = None,
+    threads: int | None = None,
+    registers: int | None = None,
+    reassociate: str | Iterable[str] | None = None,
+    contract: bool = False,
+    progress: Progress | None = None,
+    face: Callable[[Schedule], Schedule] = lambda s: s,
+) -> Tuned:
+    """Choose a schedule of `kernel` for numbers of all its `sizes` on `target`.
+
+    space and schedule: knobs with their values, and `lambda s, BM, …: s.…` that gets a fresh Schedule and returns one. Without
+    them the structures and tile sizes that recipes derive from the program are searched.
+    measure: runs a schedule and returns seconds; the best `budget` (default 8) by the model are measured and re-ranked.
+    database: a SQLite file that keeps measurements. seed: which candidates are sampled where not all can be priced. threads,
+    registers: per block and per thread, where the schedule does not say. progress(stage, done, total) is called on the way.
+    Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
+    """
+    program = kernel if isinstance(kernel, Program) else kernel.program
+    machine = load(target)
+    say = progress or (lambda stage, done, total: None)
+    permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract}
+    given = _sizes(program, sizes)
+    bound = start(program, given, **permissions)
+    opened = start(program, {}, **permissions)
+    memo: Memo = {}
+    structures = _structures(program, opened, bound, space, schedule, memo)
+    rejected = _Rejections()
+    notes: list[str] = []
+    parts: list[tuple[Judged, list[Row]]] = []
+    considered = 0
+    for n, structure in enumerate(structures):
+        say("structures", n, len(structures))
+        considered += len(structure.space)
+        judged = judge(structure, opened, memo)
+        if judged.refusal is not None and isinstance(judged.refusal, ScheduleError):
+            judged = judge(structure, bound, memo)  # some schedules need numbers: a row kept in shared memory, say
+        if judged.refusal is not None:
+            rejected.add(_reason(judged.refusal), len(structure.space), f"{structure.name}: {judged.refusal}")
+            continue
+        if judged.formulas is not None:
+            rows = _in_bulk(judged, machine, given, threads, rejected)
+        else:
+            rows = _one_by_one(judged, bound, machine, given, threads, registers, seed, memo, rejected, notes)
+        parts.append((judged, rows))
+    say("structures", len(structures), len(structures))
+    order = [
+        (row.time if row.time is not None else float("inf"), row.traffic, row.footprint, k, j)
+        for k, (_, rows) in enumerate(parts)
+        for j, row in enumerate(rows)
+    ]
+    order.sort()
+    by_name = {judged.structure.name: judged.structure for judged, _ in parts}
+    ranked = [parts[k][1][j] for *_, k, j in order]
+
+    def build(row: Row) -> Candidate:
+        return _build(row, by_name[row.structure], bound, machine, threads, registers, memo, face)
+
+    def drop(row: Row, e: Exception) -> None:
+        if not isinstance(e, TilecError):
+            raise e
+        rejected.add(_reason(e), 1, f"{row.structure}, {row.knobs}: {e}")
+
+    result = Tuned(
+        program.name, machine.name, given, ranked, rejected.found, considered, len(structures), tuple(notes), build, drop
+    )
+    if measure is not None:
+        _measure(result, measure, MEASURED if budget is None else budget, database, say)
+    return result
+
+
+def _sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    given = dict(sizes or {})
+    missing = [n for n in program.sizes if n not in given]
+    if missing:
+        raise ScheduleError(
+            f"tune(sizes={given}): no number for {', '.join(missing)}; sizes of {program.name}: {', '.join(program.sizes)}"
+        )
+    start(program, given)  # its checks: names, ranges, assumptions
+    return {n: int(given[n]) for n in program.sizes}
+
+
+def _structures(
+    program: Program,
+    opened: Schedule,
+    bound: Schedule,
+    space: Mapping[str, Sequence[Any]] | None,
+    schedule: Callable[..., Schedule] | None,
+    memo: Memo,
+) -> list[Structure]:
+    if schedule is None:
+        if space is not None:
+            raise ScheduleError("tune(space=…): knobs need the function that uses them: give schedule=lambda s, BM, …: s.…")
+        return [Structure(r.name, r.choices, Space.of(r.space), r.apply, r.sentence) for r in derive(opened.program)]
+    if not callable(schedule):
+        raise ScheduleError(f"tune(schedule={schedule!r}): give a function of a fresh schedule and the knobs")
+    axes = Space.of(space or {})
+    apply: Apply = lambda s, knobs: _call(schedule, s, knobs)  # noqa: E731
+    return split_structures("as given", axes, apply, opened, memo)
+
+
+def _call(schedule: Callable[..., Schedule], s: Schedule, knobs: Mapping[str, Any]) -> Schedule:
+    try:
+        return schedule(s, **knobs)
+    except TilecError:
+        raise
+    except TypeError as e:
+        raise ScheduleError(f"tune(schedule=…): the function does not take the knobs {', '.join(knobs)}: {e}") from None
+    except Exception as e:
+        raise ScheduleError(f"tune(schedule=…): the function raised {type(e).__name__} for {dict(knobs)}: {e}") from e
+
+
+def _reason(e: TilecError) -> str:
+    if isinstance(e, LegalityError):
+        return "illegal" if e.witness is not None else "unknown"
+    return {"ResourceError": "does not fit", "ScheduleError": "not expressible"}.get(type(e).__name__, type(e).__name__)
+
+
+def _in_bulk(judged: Judged, machine: Target, sizes: Mapping[str, int], threads: int | None, rejected: _Rejections) -> list[Row]:
+    structure = judged.structure
+    assert judged.formulas is not None
+    names, count = structure.space.names, len(structure.space)
+    grids = np.meshgrid(*(np.array(v, dtype=np.int64) for _, v in structure.space.axes), indexing="ij")
+    knobs = {n: g.ravel() for n, g in zip(names, grids, strict=True)}
+    c = evaluate(judged.formulas, machine, sizes, knobs, threads)
+    fits = np.ones(count, dtype=bool)
+    capacity = machine.shared_capacity
+    if capacity is not None:
+        over = c.shared > capacity
+        if over.any():
+            n = int(np.argmax(over))
+            text = f"{_label(structure, structure.space.at(n))} needs {int(c.shared[n]):,} B of shared memory per block; "
+            text += f"{machine.name} allows {capacity:,} B"
+            rejected.add("does not fit", int(over.sum()), text)
+            fits &= ~over
+    limit = (
+        machine.limits.threads_per_block if machine.limits is not None and hasattr(machine.limits, "threads_per_block") else 1024
+    )
+    over = fits & (c.threads > limit)
+    if over.any():
+        n = int(np.argmax(over))
+        text = f"{_label(structure, structure.space.at(n))} needs {int(c.threads[n]):,} threads per block; "
+        rejected.add("does not fit", int(over.sum()), text + f"{machine.name} allows {limit:,}")
+        fits &= ~over
+    return _rows(structure, c, np.flatnonzero(fits))
+
+
+def _label(structure: Structure, knobs: Knobs) -> str:
+    return f"{structure.name}, {' '.join(f'{k}={v}' for k, v in knobs.items())}"
+
+
+def _rows(structure: Structure, c: Columns, which: np.ndarray) -> list[Row]:
+    fixed = {k: v for k, v in structure.choices.items()} if structure.choices else {}
+    out = []
+    axes = structure.space
+    traffic, shared, register, flops = (a[which].tolist() for a in (c.traffic, c.shared, c.register, c.flops))
+    seconds = c.seconds[which].tolist()
+    for k, n in enumerate(which.tolist()):
+        s = seconds[k]
+        out.append(
+            Row(structure.name, {**fixed, **axes.at(n)}, traffic[k], shared[k], register[k], flops[k], None if s != s else s)
+        )
+    return out
+
+
+def _one_by_one(
+    judged: Judged,
+    bound: Schedule,
+    machine: Target,
+    sizes: Mapping[str, int],
+    threads: int | None,
+    registers: int | None,
+    seed: int,
+    memo: Memo,
+    rejected: _Rejections,
+    notes: list[str],
+) -> list[Row]:
+    structure = judged.structure
+    picked = structure.space.sample(APART, seed)
+    notes.append(f"{structure.name}: {len(picked)} of {len(structure.space)} candidates priced one by one ({judged.apart})")
+    out = []
+    for n in picked:
+        knobs = structure.space.at(n)
+        try:
+            made = unproved_schedule(structure.apply, bound, knobs, memo)
+            cost = price(made.program, machine, {}, threads, registers)
+            if cost.problems:
+                raise ResourceError(cost.problems[0])
+        except TilecError as e:
+            rejected.add(_reason(e), 1, f"{_label(structure, knobs)}: {e}")
+            continue
+        out.append(
+            Row(
+                structure.name,
+                {**structure.choices, **knobs},
+                cost.traffic.total("global"),
+                cost.footprint["shared"] + cost.footprint["scratch"],
+                cost.footprint["register"],
+                cost.flops,
+                cost.time,
+            )
+        )
+    return out
+
+
+def _build(
+    row: Row,
+    structure: Structure,
+    bound: Schedule,
+    machine: Target,
+    threads: int | None,
+    registers: int | None,
+    memo: Memo,
+    face: Callable[[Schedule], Schedule],
+) -> Candidate:
+    knobs = {n: row.knobs[n] for n in structure.space.names}
+    made = unproved_schedule(structure.apply, bound, knobs, memo)
+    verdict = made.check()
+    if verdict.status != "legal":
+        raise refuse(_label(structure, knobs), made.program, verdict)
+    proved = Schedule(made.program, made.trace, bound.proof_budget, verdict)
+    cost = price(proved.program, machine, {}, threads, registers)
+    if cost.problems:
+        raise ResourceError(cost.problems[0])
+    return Candidate(row.structure, structure.sentence, row.knobs, face(proved), cost, row.measured)
+
+
+def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, database: str | None, say: Progress) -> None:
+    """Time the best few and move them to the front in measured order; what is known from the database is not run again."""
+    if budget < 1:
+        raise ScheduleError(f"tune(budget={budget}): measure at least one candidate")
+    with Database(database) as store:
+        timed: list[tuple[float, int]] = []
+        best = result.top(budget)
+        for n, c in enumerate(best):
+            say("measuring", n, len(best))
+            key = (result.kernel, result.sizes, result.target, str(c.schedule), getattr(measure, "__qualname__", repr(measure)))
+            seconds = store.get(key)
+            if seconds is None:
+                try:
+                    began = clock.perf_counter()
+                    seconds = float(measure(c.schedule))
+                except TilecError:
+                    raise
+                except Exception as e:
+                    raise MeasureError(f"measure({_label_of(c)}) raised {type(e).__name__}: {e}") from e
+                store.put(key, seconds, clock.perf_counter() - began)
+            timed.append((seconds, n))
+        say("measuring", len(best), len(best))
+    order = [n for _, n in sorted(timed)]
+    times = {n: s for s, n in timed}
+    rows = [replace(result.rows[n], measured=times[n]) for n in order]
+    built = {k: replace(best[n], measured=times[n]) for k, n in enumerate(order)}
+    result.rows[: len(best)] = rows
+    result._built.clear()
+    result._built.update(built)
+
+
+def _label_of(c: Candidate) -> str:
+    return f"{c.structure}, {' '.join(f'{k}={v}' for k, v in c.knobs.items())}"
