@@ -79,6 +79,26 @@ def test_triangles_at_once():
     assert time.perf_counter() - start < 1
 
 
+def test_triangular_copies_and_skewed_tiles_close():
+    c = Counter(("T", "N"))
+    rows = within(0, "k", "N") + within(0, "io", ceil_div("N", 32)) + [Constraint.ge(A("io") * 32 + 31, A("k") + 1)]
+    copies = c.points(("io", "k", "ii"), rows + within(0, "ii", 32, A("N") - A("io") * 32))
+    assert str(copies) == "N**2 + 512*floor(N/32)**2 + 480*floor(N/32) - 32*N*floor(N/32)"
+    for n in (1, 31, 32, 100):
+        steps = [(k, io) for k in range(n) for io in range(-(-n // 32)) if 32 * io + 31 >= k + 1]
+        assert copies.eval({"N": n}) == sum(min(32, n - 32 * io) for _, io in steps)
+    tiles = [*within(0, "to", ceil_div("T", 8)), Constraint.ge("io", (A("to") * 8 + 1) // 64)]
+    tiles = [*tiles, Constraint.lt(A("io") * 64, A("N") + A("to") * 8 + 6)]
+    halo = tiles + within(A("io") * 64 - 1, "x", A("io") * 64 + 66, A("N") + A("to") * 8 + 8) + [Constraint.ge("x", A("to") * 8)]
+    skewed = c.points(("to", "io", "x"), halo)
+    for t, n in ((100, 500), (7, 64), (33, 129), (1, 1)):
+        want = 0
+        for to in range(-(-t // 8)):
+            for io in range((8 * to + 1) // 64, -(-(n + 6 + 8 * to) // 64)):
+                want += max(0, min(64 * io + 66, n + 8 * to + 8) - max(64 * io - 1, 8 * to))
+        assert skewed.eval({"T": t, "N": n}) == want == c.points_at(("to", "io", "x"), halo, {"T": t, "N": n})
+
+
 def test_counts_past_64_bits_are_exact():
     n = 5_000_000_001
     count = Counter(("N",)).points(("i", "j", "k"), [x for v in "ijk" for x in within(0, v, "N")])

@@ -134,7 +134,10 @@ class Closed:
         if not self.terms:
             return 0
         if len(self.terms) == 1 and not self.terms[0][0]:
-            return _whole(self.terms[0][1])
+            value = self.terms[0][1]
+            if value.denominator != 1:
+                raise ArithmeticError(f"a count came out as {value}")
+            return value.numerator
         return None
 
     @cached_property
@@ -208,7 +211,7 @@ def positive(value: ClosedLike) -> Closed:
     number = value.constant
     if number is not None:
         return Closed.of(max(0, number))
-    if _leading_negative(value):
+    if value.terms[0][1] < 0:
         return atom(Positive(-value)) + value
     return atom(Positive(value))
 
@@ -253,12 +256,6 @@ def power_sum(p: int, n: ClosedLike) -> Closed:
     return out
 
 
-def _whole(value: Fraction) -> int:
-    if value.denominator != 1:
-        raise ArithmeticError(f"a count came out as {value}")
-    return value.numerator
-
-
 def _normal(terms: Iterable[tuple[Monomial, Fraction]]) -> Closed:
     sums: dict[Monomial, Fraction] = {}
     for m, c in terms:
@@ -284,10 +281,6 @@ def _product(m: Monomial, n: Monomial) -> Monomial:
     for a, p in n:
         powers[a] = 1 if isinstance(a, Bracket) and a in powers else powers.get(a, 0) + p
     return tuple(sorted(powers.items(), key=lambda t: _key(t[0])))
-
-
-def _leading_negative(value: Closed) -> bool:
-    return value.terms[0][1] < 0
 
 
 def _atom_names(a: Atom) -> frozenset[str]:

@@ -46,7 +46,7 @@ def _without(monomial: tuple[tuple[Any, int], ...], shared: list[tuple[Any, int]
 
 def _sum(terms: Sequence[tuple[tuple[tuple[Any, int], ...], int]]) -> str:
     out = ""
-    for m, c in terms:
+    for m, c in sorted(terms, key=lambda t: t[1] < 0):
         parts = [] if abs(c) == 1 and m else [str(abs(c))]
         for a, p in m:
             parts.append(str(a) if p == 1 else f"{a}**{p}")

@@ -110,13 +110,14 @@ class Summation:
         return atom(Sum(x, Closed.of(lower[0]), Closed.of(upper[0]), body))
 
     def _next(self, system: System, value: Closed) -> str:
-        """The variable that costs the fewest cases; the innermost of equals."""
+        """The variable that costs the least: no residue classes now (period 1) or later (unit coefficients), then few cases; the
+        innermost of equals."""
 
         def score(v: str) -> tuple[int, int, int]:
             lower = sum(c.expr.coefficient(v) > 0 for c in system.conditions)
             upper = sum(c.expr.coefficient(v) < 0 for c in system.conditions)
             unit = sum(abs(c.expr.coefficient(v)) > 1 for c in system.conditions)
-            return _period(system, value, v), lower * upper, unit
+            return _period(system, value, v), unit, lower * upper
 
         return min(reversed(system.variables), key=score)
 
