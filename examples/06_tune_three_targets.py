@@ -7,7 +7,10 @@ gemm_silu = tilec.workload("gemm_silu")
 for target in ("rtx-pro-6000", "h200", "a100-sxm"):
     result = tilec.tune(gemm_silu, sizes={"M": 1024, "K": 4096, "N": 12288}, target=target)
     best = result.best
-    print(f"{target}: {best.knobs}")
-    print(f"  bound by {best.cost.bound}, {best.cost.time * 1e6:.0f} µs estimated")
+    print(f"{target}: {', '.join(f'{k}={v}' for k, v in best.knobs.items())}")
+    print(f"  {result.why()}")
+    print(f"  {result.considered} candidates; footprint against traffic, where no other candidate beats both:")
+    for row in result.pareto("footprint", "traffic"):
+        print(f"    {row.footprint / 2**10:6.0f} KiB per block  {row.traffic / 2**20:6.0f} MiB  {row.knobs}")
     for reason, rejected in result.rejected.items():
-        print(f"  rejected: {rejected.count} by {reason}, for example {rejected.example}")
+        print(f"  rejected: {rejected.count}, {reason}, for example {rejected.example.splitlines()[0]}")

@@ -18,7 +18,8 @@ def show(kernel, sizes, small, scalars, arrays, target):
     best = result.best
     print(f"chosen: {', '.join(f'{k}={v}' for k, v in best.knobs.items())}")
     print("verdict:", best.schedule.check())
-    print("\nwhy:\n")
+    print("\nwhy:", result.why())
+    print("\ncosts:\n")
     print(best.cost.explain())
     print("\npseudocode:\n")
     print(best.schedule.emit("tile"))
@@ -26,7 +27,7 @@ def show(kernel, sizes, small, scalars, arrays, target):
     print(result.table())
     print("\nrejected:")
     for reason, rejected in result.rejected.items():
-        print(f"  {rejected.count} by {reason}, for example {rejected.example}")
+        print(f"  {rejected.count}, {reason}, for example {rejected.example.splitlines()[0]}")
 
     # the same steps on open sizes, run where no tile divides
     replayed = best.schedule.trace.apply(kernel.schedule())

@@ -27,6 +27,8 @@ from tilec.runtime import numpy_run
 from tilec.runtime.call import Call, bind, signature
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
+from tilec.search.result import Tuned
+from tilec.search.tune import tune as search_tune
 from tilec.targets import Target
 from tilec.targets import load as target
 
@@ -192,8 +194,32 @@ def workload(name: str) -> Kernel:
     return Kernel(workloads.get(name), sys.modules[f"{workloads.__name__}.{name}"].__doc__)
 
 
-def tune(kernel: Kernel, **options: Any) -> Any:
-    raise ScheduleError("")
+def tune(
+    kernel: Kernel,
+    sizes: Mapping[str, int] | None = None,
+    target: str | Target = "h100-sxm",
+    space: Mapping[str, Sequence[Any]] | None = None,
+    schedule: Callable[..., base.Schedule] | None = None,
+    measure: Callable[[Schedule], float] | None = None,
+    budget: int | None = None,
+    seed: int = 0,
+    database: str | None = None,
+    **options: Any,
+) -> Tuned:
+    """Choose a schedule of `kernel` for numbers of all its `sizes` on `target`: `.best.knobs/.schedule/.cost`, `.table()`,
+    `.rejected[reason]` (count, example), `.pareto(x, y)`, `.why()`.
+
+    space={"BM": [32, 64], …} and schedule=lambda s, BM, …: s.… search knobs of your own; without them the structures and tile
+    sizes derived from the program are searched. measure: runs a schedule and returns seconds; the best `budget` candidates are
+    measured. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract, progress as
+    in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
+    """
+
+    def face(s: base.Schedule) -> Schedule:
+        return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
+
+    measured = None if measure is None else lambda s: measure(face(s))
+    return search_tune(kernel, sizes, target, space, schedule, measured, budget, seed, database, face=face, **options)
 
 
 __all__ = [
@@ -203,6 +229,7 @@ __all__ = [
     "Primitive",
     "Program",
     "Schedule",
+    "Tuned",
     "kernel",
     "occupancy",
     "pipeline_time",

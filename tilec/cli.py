@@ -36,12 +36,15 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[common])
 
+    def permissions(p: argparse.ArgumentParser) -> None:
+        p.add_argument("--reassociate", action="append", metavar="BUFFER", help="its float sum may change its order")
+        p.add_argument("--contract", action="store_true", help="a multiply-add may round once")
+
     def scheduled(p: argparse.ArgumentParser) -> None:
         p.add_argument("kernel", help=KERNEL_HELP)
         p.add_argument("sizes", nargs="*", metavar="SIZE", help=SIZES_HELP)
         p.add_argument("--schedule", metavar="FILE:NAME", help="a function of the fresh schedule, a schedule, or a trace.json")
-        p.add_argument("--reassociate", action="append", metavar="BUFFER", help="its float sum may change its order")
-        p.add_argument("--contract", action="store_true", help="a multiply-add may round once")
+        permissions(p)
         p.add_argument("--proof-budget", type=positive, metavar="N", help="isl operations per proof")
 
     p = command("list", "The kernels of the library, the targets, the primitives.")
@@ -66,9 +69,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("sizes", nargs="*", metavar="SIZE", help=SIZES_HELP)
     p.add_argument("--target", required=True, help="a machine (see: tilec list targets)")
     p.add_argument("--top", type=positive, default=10, help="rows of the table (default 10)")
-    p.add_argument("--budget", type=positive, help="candidates at most")
-    p.add_argument("--seed", type=int, default=0, help="of the sampling, where the budget is smaller than the space (default 0)")
-    p.add_argument("--database", metavar="FILE", help="an SQLite file to resume from and to add to")
+    p.add_argument("--threads", type=positive, help="threads per block, where a structure binds none")
+    p.add_argument("--seed", type=int, default=0, help="of the sampling, where not all candidates can be priced (default 0)")
+    permissions(p)
 
     p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
     scheduled(p)

@@ -12,7 +12,7 @@ from tilec.report.cost import cost_data, cost_text
 from tilec.report.machine import occupancy_data, occupancy_text, target_data, target_text
 from tilec.report.run import run_data, run_text
 from tilec.report.tables import table
-from tilec.report.tune import tune_data, tune_text
+from tilec.report.tune import rejected_text, tune_data, tune_text
 from tilec.report.verdict import error_data, verdict_data
 from tilec.runtime.compare import compare, random_inputs
 from tilec.targets import names as target_names
@@ -20,6 +20,7 @@ from tilec.targets import names as target_names
 
 def _scheduled(o: argparse.Namespace, progress: Progress, bind: bool = True) -> tuple[api.Schedule, dict[str, int]]:
     """The schedule that the options name, its sizes bound unless told otherwise; and the sizes that it does not bind."""
+    progress.now(f"reading {o.kernel}")
     kernel = load_kernel(o.kernel)
     sizes = parse_sizes(o.sizes)
     program = kernel.program
@@ -116,11 +117,23 @@ def command_tune(o: argparse.Namespace, progress: Progress) -> Answer:
     missing = [n for n in kernel.program.sizes if n not in sizes]
     if missing:
         raise ScheduleError(f"tune: the sizes {', '.join(missing)} are open: add {missing[0]}=1024")
-    progress.now(f"searching schedules of {kernel.name} for {o.target}")
-    result = api.tune(kernel, sizes=sizes, target=o.target, budget=o.budget, seed=o.seed, database=o.database)
+
+    def say(stage: str, done: int, total: int) -> None:
+        progress.now(f"searching schedules of {kernel.name} for {o.target}: {stage} {done} of {total}")
+
+    say("structures", 0, 1)
+    permissions = {"reassociate": tuple(o.reassociate) if o.reassociate else None, "contract": o.contract}
+    result = api.tune(kernel, sizes, o.target, seed=o.seed, threads=o.threads, progress=say, **permissions)
+    progress.finished(f"{result.considered} candidates were ranked")
+    if not result.top(1):
+        progress.end()
+        reasons = rejected_text(result)
+        data = {"kernel": kernel.name, "target": o.target, "sizes": sizes, "considered": result.considered, "best": None}
+        return Answer(f"no candidate is legal and fits on {o.target}\n\n{reasons}", {"command": "tune", **data}, 1)
+    progress.now(f"proving the best {o.top} in full")
+    answer = Answer(tune_text(result, o.top), {"command": "tune", **tune_data(result, o.top)})
     progress.end()
-    code = 0 if result.best is not None else 1
-    return Answer(tune_text(result, o.top), {"command": "tune", **tune_data(result, o.top)}, code)
+    return answer
 
 
 def command_run(o: argparse.Namespace, progress: Progress) -> Answer:

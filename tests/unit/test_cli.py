@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -195,3 +198,60 @@ def test_progress_is_one_line_on_a_terminal_and_nothing_elsewhere() -> None:
     assert pipe.getvalue() == ""
     assert terminal.getvalue() == "\rproving\r       \r"
     assert Progress(pipe).summary() == "nothing was done or changed"
+
+
+def test_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("cost", "act_chain", "--target", "h200", "M=1024", "N=12288")
+    assert "global traffic 156 MiB" in run(capsys, *words)
+    found = data(capsys, *words)
+    assert found["cost"]["traffic"]["global"]["total"] == 156 * 2**20
+    assert found["cost"]["working_set"]["global"] == 72 * 2**20
+
+
+def test_tune(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("tune", "act_chain", "M=64", "N=96", "--target", "h200", "--top", 2)
+    text = run(capsys, *words)
+    assert "act_chain on h200, M=64, N=96" in text
+    assert "steps:" in text
+    found = data(capsys, *words)
+    assert len(found["table"]) == 2
+    assert found["table"][0]["knobs"] == found["best"]["knobs"]
+    assert found["best"]["traffic"] == 64 * 96 * 5  # two bf16 inputs and one byte out, nothing in between
+    assert found["considered"] >= len(found["table"])
+
+
+def test_tune_where_nothing_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = cli_commands.api.tune
+
+    def nothing(kernel, sizes, target, **options):  # type: ignore[no-untyped-def]
+        return honest(kernel, sizes, target, space={"B": [2**13, 2**14]}, schedule=lambda s, B: hopeless(s, B), **options)
+
+    def hopeless(s, B):  # type: ignore[no-untyped-def]
+        s = s.tile(("i", "j"), (B, B), into=(("io", "ii"), ("jo", "ji")))
+        return s.cache_read("A", at="jo", memory="shared").bind("io", "block.y").bind("jo", "block.x")
+
+    monkeypatch.setattr(cli_commands.api, "tune", nothing)
+    text = run(capsys, "tune", "transpose", "M=32768", "N=32768", "--target", "h200", code=1)
+    assert text.startswith("no candidate is legal and fits on h200")
+    assert "of shared memory per block" in text
+
+
+def test_a_real_interruption_leaves_130(tmp_path: Path) -> None:
+    """SIGINT to a real process in the middle of a file that takes long."""
+    file = tmp_path / "slow.py"
+    file.write_text(KERNEL + "\nimport sys, time\nprint('started', flush=True)\ntime.sleep(60)\n")
+    root = Path(__file__).resolve().parent.parent.parent
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilec", "show", f"{file}:double"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.startswith("interrupted: stopped while reading ")
