@@ -12,6 +12,7 @@ from tilec.search.nests import Nest
 
 
 def statement_of(u: Use) -> str:
+    """The statement that accesses, "" for a copy."""
     return u.site.action.statement if isinstance(u.site.action, Leaf) else ""
 
 
@@ -52,7 +53,12 @@ def tile_inputs(program: Program, loop: str, sums: Sequence[str]) -> list[str]:
     out = []
     for name, found in _inputs(program, loop).items():
         mine = [u for u in found if statement_of(u) not in sums]
-        if not mine or len(rules(found, outer)) > 1 or not all(names_in(u) & outer for u in found):
+        if (
+            not mine
+            or "" in map(statement_of, mine)
+            or len(rules(found, outer)) > 1
+            or not all(names_in(u) & outer for u in found)
+        ):
             continue
         if len({u.logical for u in mine}) > 1 or _repeated(mine[0], outer) or _across(mine[0]):
             out.append(name)

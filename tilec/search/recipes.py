@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from tilec.errors import ScheduleError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.schedule.schedule import Schedule
@@ -45,7 +46,7 @@ def derive(program: Program) -> list[Recipe]:
     """Every recipe of a program (the original, or a fresh schedule's), in a fixed order, the most separate partition first."""
     source = program.source
     prefix, found = nests(source)
-    if not found or all(nest.kind == "other" for nest in found):
+    if not any(nest.band or nest.kind == "sum" for nest in found):
         return [as_written()]
     if len(found) == 1 and found[0].kind == "sum":
         return whole_sum(program, found[0])
@@ -65,8 +66,13 @@ def recipe(groups: Sequence[Group], choices: dict[str, Choice], plan: Plan) -> R
         for group in groups:
             if by_rows(group):
                 s = rowwise(s, group, plan)
-            elif group[-1].kind in ("elementwise", "contraction", "rows"):
+            elif group[-1].band:
                 s = tiled(s, group, knobs, plan)
+            elif len(group) > 1:
+                names = ", ".join(nest.name for nest in group[:-1])
+                raise ScheduleError(
+                    f"{names} cannot run at a tile of '{group[-1].name}': no loop of it writes elements of its own"
+                )
         return s
 
     words = [f"{key} {value}" for key, value in choices.items() if key != "partition"]
@@ -97,9 +103,10 @@ def plans(program: Program, groups: Sequence[Group], prefix: tuple[str, ...]) ->
     orders: dict[Choice, str] = {}
     if sums:
         axes["accumulator"] = ("shared", "register")
-        roots = [group[-1] for group in groups if any(nest in sums for nest in group) and group[-1].kind != "rows"]
-        if roots:
-            a, b = (v for v in roots[-1].band if v in tile_knobs(program, roots[-1]))
+        roots = [group[-1] for group in groups if any(nest in sums for nest in group) and group[-1].band]
+        tiles = [[v for v in root.band if v in tile_knobs(program, root)] for root in roots]
+        if two := [names for names in tiles if len(names) == 2]:
+            a, b = two[-1]
             orders = {f"{a} outside": "i", f"{b} outside": "j"}
             axes["order"] = tuple(orders)
         if any(has_operands(program, nest) for nest in sums):
@@ -152,7 +159,7 @@ def reads_again(program: Program, group: Group) -> bool:
 
 def space(groups: Sequence[Group]) -> dict[str, tuple[int, ...]]:
     """The tile sizes that these groups leave open."""
-    open_ = [group for group in groups if not by_rows(group) and group[-1].kind != "other"]
+    open_ = [group for group in groups if not by_rows(group) and group[-1].band]
     out: dict[str, tuple[int, ...]] = {}
     if any(group[-1].kind == "rows" or len(group[-1].band) > 1 for group in open_):
         out["BM"] = TILES
@@ -170,7 +177,7 @@ def sentence(groups: Sequence[Group], choices: Mapping[str, Choice]) -> str:
         *before, last = (nest.name for nest in group)
         if by_rows(group):
             parts.append(f"{', '.join([*before, last])} row by row")
-        elif group[-1].kind == "other":
+        elif not group[-1].band:
             parts.append(f"{last} as written")
         elif before:
             parts.append(f"{', '.join(before)} at the tile of {last}")
@@ -192,6 +199,7 @@ def sentence(groups: Sequence[Group], choices: Mapping[str, Choice]) -> str:
 
 
 def as_written() -> Recipe:
+    """What is left for a program whose loops all carry dependences."""
     return Recipe("as written", {"partition": "as written"}, {}, lambda s, knobs: s, "every loop in its written order")
 
 
