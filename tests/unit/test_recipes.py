@@ -9,10 +9,10 @@ from tilec.cost.price import price
 from tilec.errors import LegalityError, ScheduleError, TilecError
 from tilec.ir.program import Program
 from tilec.lang import Definition, bf16, f8e4m3, f32, kernel, silu, sizes
-from tilec.schedule.schedule import start
+from tilec.schedule.schedule import HasProgram, Schedule, start
 from tilec.search.nests import nests, partitions
 from tilec.search.recipes import Recipe, derive
-from tilec.search.sketch import Sketch
+from tilec.search.unproved import unproved
 from tilec.workloads import get, names
 
 MIB = 2**20
@@ -39,9 +39,14 @@ def program(name: str) -> Program:
     return start(get(name), reassociate="acc" if name == "dot" else None).program
 
 
-def computes_the_same(p: Program, r: Recipe, given: dict[str, int] | None = None) -> None:
-    s = r.apply(Sketch.of(start(p)), given or small(r))
-    assert isinstance(s, Sketch) and s.proof().status == "legal"
+def fresh(kernel: HasProgram | Program, given: dict[str, int] | None = None) -> Schedule:
+    """A schedule whose steps are not proved one by one."""
+    return unproved(start(kernel, given), {})
+
+
+def computes_the_same(p: Program, r: Recipe) -> None:
+    s = r.apply(fresh(p), small(r))
+    assert s.check().status == "legal", r.name
     same(s.program, {n: 0.5 for n, _ in p.scalars}, **{n: ODD[n] for n in p.sizes})
 
 
@@ -143,27 +148,27 @@ def test_pipelined_recipes(name: str, choices: dict[str, str]):
 
 @pytest.mark.parametrize("partition", ["S+Q | Y", "S | Q+Y"])
 def test_every_step_is_proved(partition: str):
-    """A Schedule proves each primitive; a Sketch runs the same steps and proves the result."""
+    """A Schedule proves each primitive; the search runs the same steps and proves the result."""
     r = choose("rowquant_gemm", partition=partition, **({"inputs": "shared"} if partition == "S+Q | Y" else {}))
     s = r.apply(start(get("rowquant_gemm")), {"BM": 16, "BN": 16, "BK": 8})
     assert s.verdict.status == "legal"
-    sketch = r.apply(Sketch.of(start(get("rowquant_gemm"))), {"BM": 16, "BN": 16, "BK": 8})
-    assert sketch.program == s.program and sketch.trace == s.trace
+    quick = r.apply(fresh(get("rowquant_gemm")), {"BM": 16, "BN": 16, "BK": 8})
+    assert quick.program == s.program and quick.trace == s.trace
 
 
 @pytest.mark.parametrize("knobs", [{"BM": 64, "BN": 128, "BK": 32}, {"BM": 3, "BN": 1, "BK": 2}])
 def test_tiles_larger_than_the_sizes_and_odd_ones(knobs: dict[str, int]):
     p = start(get("gemm_silu_quantize"), {"M": 5, "N": 3, "K": 4}).program
     for r in spanning(derive(p))[-2:]:
-        s = r.apply(Sketch.of(start(p)), knobs)
-        assert isinstance(s, Sketch) and s.proof().status == "legal"
+        s = r.apply(fresh(p), knobs)
+        assert s.check().status == "legal"
         same(s.program, {"scale": 0.5})
 
 
 def traffic(r: Recipe, name: str, given: dict[str, int], tile: int) -> tuple[dict[str, float], int]:
     """(MiB of global memory by buffer, bytes of shared memory) with sizes bound."""
     knobs = {k: 32 if k == "BK" else tile for k in r.space}
-    cost = price(r.apply(Sketch.of(start(get(name), given)), knobs).program)
+    cost = price(r.apply(fresh(get(name), given), knobs).program)
     shared = max((launch.footprint["shared"] for launch in cost.launch), default=0)
     return {b: v / MIB for b, v in cost.traffic.by_buffer("global").items()}, shared
 
@@ -198,7 +203,7 @@ def test_quantised_operand_stored_or_recomputed():
     for r, want in ((stored, 444), (again, 620)):
         by, _ = traffic(r, "rowquant_gemm", given, 128)
         assert by.pop("S") < 0.25 and sum(by.values()) == want
-    s = stored.apply(Sketch.of(start(get("rowquant_gemm"), given)), {"BM": 128, "BN": 128, "BK": 32})
+    s = stored.apply(fresh(get("rowquant_gemm"), given), {"BM": 128, "BN": 128, "BK": 32})
     b = s.program.buffer["A_shared"]
     assert [str(e) for e in b.shape] == ["4096"] and (b.dtype, b.memory) == ("f16", "shared")
 
@@ -271,8 +276,8 @@ def test_kernels_of_no_library(definition: Definition, most: str):
     """The structure decides, not the name: other loop orders, chains of products, rows of a product."""
     p = definition.program
     r = next(r for r in derive(p) if r.choices["partition"] == most)
-    s = r.apply(Sketch.of(start(p)), small(r))
-    assert isinstance(s, Sketch) and s.proof().status == "legal"
+    s = r.apply(fresh(p), small(r))
+    assert s.check().status == "legal"
     same(s.program, **{n: v for n, v in {"M": 19, "N": 21, "K": 10, "L": 18}.items() if n in p.sizes})
 
 
@@ -280,11 +285,9 @@ def test_what_cannot_be_is_refused_by_a_primitive():
     used_outside = next(r for r in derive(dynamic_quantize.program) if r.choices["partition"] == "C+S | Y")
     with pytest.raises(ScheduleError, match="does not enclose every reader of 'C'"):
         used_outside.apply(start(dynamic_quantize), small(used_outside))
-    scales_in_every_block = next(
-        r for r in derive(dynamic_quantize.program) if r.name.startswith("C+S+Y") and "j outside" in r.name
-    )
-    with pytest.raises(LegalityError, match=r"block\.y loop jo are unordered"):
-        scales_in_every_block.apply(Sketch.of(start(dynamic_quantize)), small(scales_in_every_block)).proof()
+    in_all_blocks = next(r for r in derive(dynamic_quantize.program) if r.name.startswith("C+S+Y") and "j outside" in r.name)
+    verdict = in_all_blocks.apply(fresh(dynamic_quantize), small(in_all_blocks)).check()
+    assert verdict.status == "illegal" and verdict.witness is not None and verdict.witness.kind == "race"
     (only,) = derive(carried.program)
     with pytest.raises(TilecError, match=r"iterations of the block\.x loop"):
         only.apply(start(carried), {"BN": 4})
