@@ -40,6 +40,9 @@ def test_roofline():
     assert r.intensity == pytest.approx(31.7519, abs=1e-3) and r.bound == "global"
     assert r.intensity / r.ridge == pytest.approx(0.1075, abs=1e-3)
     assert r.attainable == pytest.approx(r.intensity * 3.35e12)
+    assert str(r) == (
+        "h100-sxm, matrix unit in bf16: compute 104.2 us, global 969.1 us, bound by global; 31.75 flop/B, ridge 295.3"
+    )
     assert r.time == r.memory == 3096 * 2**20 / 3.35e12
     assert roofline("h100-sxm", 1e15, 1, "bf16").bound == "compute"
     f32 = roofline("h100-sxm", 1e9, 0, "f32")

@@ -21,6 +21,13 @@ class Roofline:
     ridge: float
     bandwidth: float  # bytes per second, as reached
 
+    def __str__(self) -> str:
+        return (
+            f"{self.target}, {self.unit} unit in {self.rate_dtype}: compute {self.compute * 1e6:.4g} us, "
+            f"global {self.memory * 1e6:.4g} us, "
+            f"bound by {self.bound}; {self.intensity:.4g} flop/B, ridge {self.ridge:.4g}"
+        )
+
     @property
     def time(self) -> float:
         return max(self.compute, self.memory)
