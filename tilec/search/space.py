@@ -34,7 +34,9 @@ class Space:
             plain = tuple(int(v) if hasattr(v, "__index__") and not isinstance(v, bool) else v for v in values)
             bad = [v for v in plain if v is not None and not isinstance(v, bool | int | str)]
             if bad:
-                raise ScheduleError(f"tune(space=…): {name} has the value {bad[0]!r}; values are integers, strings, True, False, None")
+                raise ScheduleError(
+                    f"tune(space=…): {name} has the value {bad[0]!r}; values are integers, strings, True, False, None"
+                )
             if len(set(plain)) != len(plain):
                 raise ScheduleError(f"tune(space=…): {name} lists a value twice: {list(values)}")
             axes.append((name, plain))

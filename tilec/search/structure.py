@@ -110,24 +110,26 @@ def _names(c: Constraint) -> Any:
 
 
 def judge(structure: Structure, fresh: Schedule, memo: Memo) -> Judged:
-    """Prove the structure at its first candidate, and derive its formulas at marker numbers.
+    """Derive the structure's formulas at marker numbers, and prove it there for all sizes; where that cannot be, at its first
+    candidate. fresh: a schedule, with open sizes where possible.
 
-    fresh: a schedule with open sizes. The proof of one candidate stands for its structure in the ranking only; what is shown is
-    proved itself.
+    The proof at one set of numbers stands for its structure in the ranking only: what is shown is proved itself.
     """
-    try:
-        first = structure.space.at(0)
-        made = unproved_schedule(structure.apply, fresh, first, memo)
-        verdict: Verdict = made.check()
-        if verdict.status != "legal":
-            return Judged(structure, None, None, refuse(f"structure {structure.name}", made.program, verdict))
-    except (ScheduleError, LegalityError, ResourceError) as e:
-        return Judged(structure, None, None, e)
+    apart: str | None = None
+    found: Formulas | None = None
+    made: Schedule | None = None
     try:
         markers = Markers.of(structure.space.names)
-        marked = unproved_schedule(structure.apply, fresh, dict(markers.values), memo)
-        if shape(marked.program) != shape(made.program):
-            raise NotSeparable("the schedule has another shape at other tile sizes")
-        return Judged(structure, formulas(marked.program, markers), None, None)
+        made = unproved_schedule(structure.apply, fresh, dict(markers.values), memo)
+        found = formulas(made.program, markers)
     except (NotSeparable, TilecError) as e:
-        return Judged(structure, None, str(e).splitlines()[0], None)
+        apart = str(e).splitlines()[0]
+    try:
+        if found is None or made is None:
+            made = unproved_schedule(structure.apply, fresh, structure.space.at(0), memo)
+        verdict: Verdict = made.check()
+    except (ScheduleError, LegalityError, ResourceError) as e:
+        return Judged(structure, None, None, e)
+    if verdict.status != "legal":
+        return Judged(structure, None, None, refuse(f"structure {structure.name}", made.program, verdict))
+    return Judged(structure, found, apart, None)
