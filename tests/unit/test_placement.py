@@ -94,6 +94,26 @@ def test_halo_is_recomputed_within_the_domain():
     assert s.compute_root("H").program.recomputed == frozenset()
 
 
+def test_what_is_inlined_in_a_recomputed_statement_is_recomputed():
+    @kernel
+    def stages(x: f32[N + 2], y: f32[N]):
+        a: f32[N + 2]
+        b: f32[N + 2]
+        for i in range(N + 2):
+            a[i] = x[i] * 2
+        for i in range(N + 2):
+            b[i] = a[i] + 1
+        for i in range(N):
+            y[i] = b[i] + b[i + 2]
+
+    s = start(stages).compute_inline("a")
+    assert s.program.recomputed == frozenset()
+    assert s.compute_inline("b").program.recomputed == {"S0", "S1"}
+    s = s.split("y.i", 4).compute_at("b", "i_o")
+    assert s.program.recomputed == {"S0", "S1"}
+    same(s.program, N=7)
+
+
 def test_halo_clipped_at_both_ends():
     @kernel
     def window(x: f32[N], y: f32[N]):

@@ -12,6 +12,7 @@ from tilec.ir.tree import Body, Position, map_addresses, put, transform
 from tilec.poly.regions import Piece, injective
 from tilec.schedule.core import primitive
 from tilec.schedule.names import find_buffer
+from tilec.schedule.placement_region import inlined
 from tilec.schedule.placement_uses import Use, addressing, all_uses, inside, loops_to, owner_position
 
 
@@ -47,7 +48,9 @@ def compute_inline(program: Program, buffer: str) -> Program:
     inliner = _Inliner(program, everything)
     new = replace(program, body=inliner.inlined(buffer, producer, {u.position for u in readers}))
     new = replace(new, body=put(new.body, writes[0].position, ()))
-    again = program.recomputed | ({statement.name} if _repeated(program, statement, readers) else frozenset())
+    again = program.recomputed
+    if _repeated(program, statement, readers):
+        again = again | {statement.name, *inlined(producer.reads)}
     return replace(new, buffers=tuple(x for x in program.buffers if x.name != buffer), recomputed=again)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import Guard, Leaf, Loop, Node, Program
+from tilec.ir.program import Guard, Inline, Leaf, Loop, Node, Program, Read
 from tilec.ir.tree import Body, loop_conditions, loops, rename_loop, sites, subs
 from tilec.poly.bounds import connected, is_empty, tightest
 from tilec.poly.regions import NoBox, Piece, box, exact, hull, injective, renamed
@@ -131,5 +131,11 @@ def recomputed(program: Program, child: Node, place: Place) -> frozenset[str]:
             piece = Piece(site.action.instance, (*place.known, *site.conditions))
             variables = [*place.loops, *(loop.var for loop in site.loops)]
             if not injective(piece, variables, program.sizes, program.where):
-                out.add(site.action.statement)
+                out |= {site.action.statement, *inlined(site.action.reads)}
     return frozenset(out)
+
+
+def inlined(reads: Sequence[Read]) -> set[str]:
+    """Statements that are evaluated in place of a read, at any depth."""
+    inner = [r for r in reads if isinstance(r, Inline)]
+    return {r.statement for r in inner}.union(*(inlined(r.reads) for r in inner))
