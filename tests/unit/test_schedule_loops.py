@@ -289,3 +289,9 @@ def test_random_steps_where_every_order_is_legal(kernel: str, seed: int):
     for n in (1, 2, 5):
         sizes = {name: n + k for k, name in enumerate(s.program.sizes)}
         assert same(s, sizes), (s.trace, sizes)
+
+
+def test_tile_may_keep_names_that_stand_elsewhere_too():
+    s = start(gemm_silu()).tile(("Y.i", "Y.j"), (4, 4), into=(("i", "ii"), ("j", "jj")))
+    assert s.loops == ("acc.i", "acc.j", "k", "Y.i", "Y.j", "ii", "jj")
+    assert s.verdict.status == "legal"

@@ -12,7 +12,7 @@ from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Guard, Loop, Program
 from tilec.ir.tree import Position, loop_conditions, path_to, subs
 from tilec.poly import bounds
 from tilec.schedule.core import choice, integer, names, primitive
-from tilec.schedule.loops_order import reorder
+from tilec.schedule.loops_order import in_order
 from tilec.schedule.names import display, find_loop, free_name, loop_at, new_name
 from tilec.schedule.nest import const_extent, context, described, range_text, simple, swap
 from tilec.schedule.owners import repair
@@ -151,21 +151,29 @@ def tile(
     if into is not None and (not isinstance(into, tuple) or len(into) != len(given)):
         raise ScheduleError(f"into must be {len(given)} pairs of names, one for each loop, not {into!r}")
     positions = [find_loop(program, name) for name in given]
+    if len(set(positions)) < len(positions):
+        raise ScheduleError("two of the names mean the same loop")
     deepest = max(positions, key=len)
     for name, p in zip(given, positions, strict=True):
         if p != deepest[: len(p)]:
             raise ScheduleError(f"'{name}' is not around '{display(program, deepest)}': tile takes loops of one path")
-    outers, inners = [], []
     # innermost first: the positions of the loops further out stay
     for n in sorted(range(len(given)), key=lambda n: -len(positions[n])):
         var = loop_at(program, positions[n]).var
         pair = _into(program, var, into[n] if into is not None else None)
         program = split(program, display(program, positions[n]), sizes[n], pair)
-        outers.append((n, positions[n]))
-        inners.append((n, pair))
-    pairs = [pair for _, pair in sorted(inners)]
-    band = [*(outer for outer, _ in pairs), *(inner for _, inner in pairs)]
-    return reorder(program, *band) if len(band) > 2 else program
+
+    def moved(p: Position) -> Position:
+        """Every tiled loop further out has become two."""
+        out: list[int] = []
+        for depth in range(len(p)):
+            out.append(p[depth])
+            if p[: depth + 1] in positions and depth + 1 < len(p):
+                out.append(0)
+        return tuple(out)
+
+    band = [*map(moved, positions), *((*moved(p), 0) for p in positions)]
+    return in_order(program, band) if len(given) > 1 else program
 
 
 @primitive("loops")

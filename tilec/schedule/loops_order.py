@@ -47,6 +47,12 @@ def reorder(program: Program, *loops: str) -> Program:
                 f"'{a}' and '{b}' do not stand inside one another, so they form no path. Around '{b}': "
                 f"{_around(program, inner)}. Around '{a}': {_around(program, outer)}"
             )
+    return in_order(program, positions)
+
+
+def in_order(program: Program, positions: Sequence[Position]) -> Program:
+    """The loops at these positions of one path, nested in the order given."""
+    ordered = sorted(positions, key=len)
     wanted = dict(zip(ordered, positions, strict=True))  # slot -> the loop that moves there
     moved = [p for p in ordered if wanted[p] != p]
     if not moved:
