@@ -127,6 +127,7 @@ def test_stores(target: str, op: str, value: Expr) -> None:
         Const(float("inf"), "f32"),
         Const(float("nan"), "f32"),
         Const(0.1, "f64"),
+        Const(-0.0, "f32"),
         *(Call(name, (F,), "f32") for name in FUNCTIONS),
         Call("exp", (I,), "f32"),
     ],
@@ -235,12 +236,18 @@ def test_a_recurrence_stays_a_loop() -> None:
     assert got["y"].tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_overlapping_rows_keep_the_order_of_updates() -> None:
-    """a[v + k] = x[v]: v must not move inside k, or another v is the last writer."""
-    s = h.statement("S0", {"v": "N", "k": 3}, h.access("a", Aff.of("v") + "k"), "=", F, h.access("x", "v"))
-    buffers = (Buffer("x", "f32", h.affs("N"), "param"), Buffer("a", "f32", h.affs(Aff.of("N") + 2), "param"))
-    program = Program("overlap", ("N",), (), (), buffers, (s,), (h.loop("v", "N", h.loop("k", 3, h.own_leaf(s))),))
-    got = runner(program)({"x": np.arange(4, dtype=np.float32), "a": np.zeros(6, np.float32)}, {"N": 4}, {})
+@pytest.mark.parametrize("apart", [False, True], ids=["perfect nest", "two actions"])
+def test_overlapping_rows_keep_the_order_of_updates(apart: bool) -> None:
+    """a[v + k/2] = x[v]: v must not move inside k, or another v is the last writer."""
+    v, k = Aff.of("v"), Aff.of("k")
+    s = h.statement("S0", {"v": "N", "k": 6}, h.access("a", v + k // 2), "=", F, h.access("x", "v"))
+    copy = h.statement("S1", {"v": "N"}, h.access("y", "v"), "=", F, h.access("x", "v"))
+    buffers = tuple(Buffer(n, "f32", h.affs(e), "param") for n, e in (("x", "N"), ("y", "N"), ("a", Aff.of("N") + 2)))
+    inner: tuple[Node, ...] = (h.loop("k", 6, h.own_leaf(s)),)
+    inner = (h.own_leaf(copy), *inner) if apart else inner
+    program = Program("overlap", ("N",), (), (), buffers, (s, copy), (h.loop("v", "N", *inner),))
+    arrays = {"x": np.arange(4, dtype=np.float32), "y": np.zeros(4, np.float32), "a": np.zeros(6, np.float32)}
+    got = runner(program)(arrays, {"N": 4}, {})
     assert got["a"].tolist() == [0, 1, 2, 3, 3, 3]
 
 

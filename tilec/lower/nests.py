@@ -147,7 +147,8 @@ def independent(loop: Loop, outer: tuple[Loop, ...], cells: Cells, scalars: froz
     """May all iterations of a loop over several actions run together, action by action, each over an array axis for the loop?
 
     Every buffer written inside is either a scalar (one of `scalars`) owned at or below the loop, which then gets one value per
-    iteration, or is accessed there by one index in some dimension that holds the variable, and no variable of a loop inside.
+    iteration (a tile per iteration would need too much memory), or it is accessed by one index in some dimension that holds the
+    variable, and no variable of a loop inside.
     """
     program = cells.program
     inside = [node for _, node in tree.loops(loop.body)]
