@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilec.ir.affine import Aff
+from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import (
     ORDERED_KINDS,
     THREAD_KINDS,
@@ -226,6 +226,15 @@ class Relations:
     def elements(self, accesses: Iterable[Tagged]) -> UnionMap:
         """{ access -> the element it means }."""
         return self.union(self.map(a.site, a.tag, *self.logical(a)) for a in accesses)
+
+    def outside(self, a: Tagged) -> Set | None:
+        """The iterations whose access leaves its buffer; None where the constants alone show that there are none."""
+        shape = self.program.buffer[a.address.buffer].shape
+        if all(e.is_const and s.is_const and 0 <= e.const < s.const for e, s in zip(a.address.index, shape, strict=True)):
+            return None
+        inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
+        allowed = self.solver.set(f"L{a.site}", self.variables(a.site), inside)
+        return self.domains[a.site].subtract(allowed).set_tuple_name(a.tag)
 
     def cells(self, accesses: Iterable[Tagged], *, folded: bool = False) -> UnionMap:
         """{ access -> cell }."""

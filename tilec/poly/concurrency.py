@@ -17,7 +17,7 @@ from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
-from tilec.poly.isl import Map, UnionMap
+from tilec.poly.isl import Map, Set, UnionMap
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,15 @@ class HappensBefore:
             if self.has_async:
                 yield from self._unfinished(a, b)
 
+    def unfinished_results(self) -> Iterator[tuple[Tagged, Set]]:
+        """Asynchronous copies into an argument that no wait ever covers: its final elements may lack them."""
+        for a in self.r.tagged:
+            if a.role == "write" and self._asynchronous(a.site) and self.r.program.buffer[a.address.buffer].role == "param":
+                copies = self.r.domains[a.site].set_tuple_name(f"T{a.site}").to_union_set()
+                left = copies.subtract(self.coverings[a.site].domain())
+                if not left.is_empty():
+                    yield a, left.as_set().set_tuple_name(a.tag)
+
     def thread_races(self) -> Iterator[Race]:
         """The races that a barrier could order."""
         for a, b in self.conflicts():
@@ -251,13 +260,12 @@ class HappensBefore:
         private = owner_depth(self.r.program.buffer[a.address.buffer], sa)  # these loops' iterations have cells of their own
         for n, loop in enumerate(sa.loops[:shared]):
             if loop.kind in APART_KINDS and n >= private:
-                for then in ("<", ">"):
+                for then in ("<",) if a is b else ("<", ">"):  # both: one may show at smaller sizes than the other
                     pairs = self.same_cell(a, b).intersect(self.vary(a, b, n, then))
                     if not pairs.is_empty():
                         first, second = (a, b) if then == "<" else (b, a)
                         pairs = pairs if then == "<" else pairs.reverse()
                         yield Race(first, second, pairs, f"iterations of the {loop.kind} loop {loop.var} are unordered")
-                        break
 
     def _threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tilec.ir.program import Buffer, Copy, Identity, Leaf, Merge, Program
 from tilec.ir.tree import updates
-from tilec.poly.access import Relations, Tagged, Unresolved
+from tilec.poly.access import Relations, Tagged, Unresolved, written_params
 from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, mangle, pieces_of_map, pieces_of_set
 
 
@@ -62,7 +62,7 @@ def _at(sinks: UnionMap, writes: UnionMap, clock: UnionMap, times: UnionMap) -> 
 
 def value_flow(r: Relations) -> Flow:
     """{ access -> the write it receives its value from }, for every read, old value and final value."""
-    written = {a.address.buffer for a in r.tagged if a.role == "write"}
+    written = {a.address.buffer for a in r.tagged if a.role == "write"} | set(written_params(r.program))
     reads = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer in written).union(r.final)
     starts = (r.whole("I", b.name) for b in r.program.buffers if b.role == "param" and b.name in written)
     writes = r.cells(a for a in r.tagged if a.role == "write").union(r.union(starts))
@@ -179,17 +179,19 @@ def reference(original: Program, budget: int | None = None) -> Reference:
 def is_free(program: Program, buffer: str) -> bool:
     """May updates of this original buffer be reordered: by nature (max, min, wrapping integers) or by permission?"""
     ops = {s.op for s in program.statements if s.target.buffer == buffer and s.op != "="}
-    if len(ops) != 1:
-        return False
-    op = next(iter(ops))
-    if op in ("max=", "min=") or program.source.buffer[buffer].dtype == "i32":
-        return True
-    return buffer in program.reassociate
+    return len(ops) == 1 and (not needs_permission(program, buffer) or buffer in program.reassociate)
 
 
 def needs_permission(program: Program, buffer: str) -> bool:
-    ops = {s.op for s in program.statements if s.target.buffer == buffer}
-    return program.source.buffer[buffer].dtype != "i32" and not ops <= {"=", "max=", "min="}
+    """Does the result depend on the order of the updates?
+
+    A float added to an integer is rounded at every store, and NaN, which wins a max, is stored there as 0.
+    """
+    updates = [s for s in program.statements if s.target.buffer == buffer and s.op != "="]
+    dtype = program.source.buffer[buffer].dtype
+    if dtype in ("i32", "i8") and any(s.value.dtype in ("f32", "f64") for s in updates):
+        return True
+    return dtype != "i32" and not {s.op for s in updates} <= {"max=", "min="}
 
 
 def root_of(program: Program, buffer: str) -> str:

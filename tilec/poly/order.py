@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tilec.ir.program import ORDERED_KINDS, Address, Leaf, Loop, Program
+from tilec.ir.affine import Aff
+from tilec.ir.program import ORDERED_KINDS, Access, Address, Leaf, Loop, Program
 from tilec.ir.tree import Body
 from tilec.poly.access import Relations, Tagged, cell
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap
@@ -25,7 +26,7 @@ def order_kept(original: Program, program: Program, budget: int | None = None) -
     try:
         with solver.guard():
             r = Relations(solver, program)
-            return _complete(r) and _private_cells(r) and _in_order(r, dependences(original, budget))
+            return _in_place(r, original) and _complete(r) and _private_cells(r) and _in_order(r, dependences(original, budget))
     except OutOfBudget:
         return False
 
@@ -53,6 +54,24 @@ def _complete(r: Relations) -> bool:
     return True
 
 
+def _in_place(r: Relations, original: Program) -> bool:
+    """Every access is to the original's own buffer, inside it; an argument's at the original's element."""
+    for a in r.tagged:
+        name, element = a.address.buffer, _logical(r, a)
+        if _access(r, a).buffer != name:
+            return False  # a cache, which nothing fills or copies out here
+        if list(a.address.index) == element and r.program.buffer[name].shape == original.buffer[name].shape:
+            continue  # inside, as the original is
+        outside = r.outside(a)
+        if outside is not None and not outside.is_empty():
+            return False
+        if r.program.buffer[name].role == "param" and not r.map(a.site, a.tag, "", a.address.index).is_equal(
+            r.map(a.site, a.tag, "", element)
+        ):
+            return False
+    return True
+
+
 def _private_cells(r: Relations) -> bool:
     """Within an owner iteration every cell holds one element of the original, and every element lives in one cell."""
     cells, elements = [], []
@@ -67,13 +86,18 @@ def _private_cells(r: Relations) -> bool:
     return holds.is_single_valued() and holds.is_injective()
 
 
-def _logical(r: Relations, a: Tagged):
+def _access(r: Relations, a: Tagged) -> Access:
     leaf = r.sites[a.site].action
     assert isinstance(leaf, Leaf)
     statement = r.program.statement[leaf.statement]
-    access = statement.reads[int(a.tag.rpartition("r")[2])] if a.role == "read" else statement.target
-    env = dict(zip(statement.loops, leaf.instance, strict=True))
-    return [e.subs(env) for e in access.index]
+    return statement.reads[int(a.tag.rpartition("r")[2])] if a.role == "read" else statement.target
+
+
+def _logical(r: Relations, a: Tagged) -> list[Aff]:
+    leaf = r.sites[a.site].action
+    assert isinstance(leaf, Leaf)
+    env = dict(zip(r.program.statement[leaf.statement].loops, leaf.instance, strict=True))
+    return [e.subs(env) for e in _access(r, a).index]
 
 
 def _in_order(r: Relations, pairs: str) -> bool:

@@ -10,10 +10,10 @@ Running out of the isl budget is *unknown*, never a guess.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
-from tilec.ir.affine import Constraint
-from tilec.ir.program import Program
+from tilec.ir.program import Identity, Merge, Program
 from tilec.poly.access import Relations, flat_reads
 from tilec.poly.concurrency import HappensBefore, is_concurrent
 from tilec.poly.dataflow import (
@@ -25,20 +25,23 @@ from tilec.poly.dataflow import (
     needs_permission,
     reference,
     resolve_copies,
+    root_of,
     transparent,
     value_flow,
 )
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap
 from tilec.poly.order import order_kept
-from tilec.poly.points import describe, smallest_sizes
+from tilec.poly.points import describe
 from tilec.poly.verdict import Verdict
 from tilec.poly.witness import (
     Refuted,
     bounds_witness,
     instance_witness,
+    operation_witness,
     race_witness,
     twice_witness,
     undefined_witness,
+    unfinished_witness,
     value_witness,
 )
 
@@ -79,13 +82,24 @@ class _Proof:
         self.wanted = UnionMap.read_from_str(solver.ctx, reference(original, budget).wanted).intersect_params(solver.context)
 
     def verdict(self) -> Verdict:
+        found: list[Refuted] = []
+        sizes = None
         try:
-            self.instances()
-            self.bounds()
-            self.values()
-            self.order()
-        except Refuted as e:
-            return Verdict("illegal", describe(e.params, self.solver.sizes), notes=tuple(self.notes), witness=e.witness)
+            for check in (self.instances, self.bounds, self.values, self.order):
+                for fault in check():  # all of them: a later one may fail at sizes where an earlier one holds
+                    found.append(fault)
+        except (OutOfBudget, Unresolved):
+            if not found:
+                raise
+            sizes = "and perhaps more"
+        if found:
+            params = found[0].params
+            for other in found[1:]:
+                params = params.union(other.params)
+            first = min(found, key=lambda e: (sum(e.witness.sizes.values()), tuple(e.witness.sizes.values())))
+            text = describe(params, self.solver.sizes)
+            text = f"{text} {sizes}" if sizes and text != "all sizes" else text
+            return Verdict("illegal", text, notes=tuple(self.notes), witness=first.witness)
         return Verdict(
             "legal",
             describe(self.solver.context, self.solver.sizes),
@@ -96,7 +110,7 @@ class _Proof:
 
     # -- which instances run ----------------------------------------
 
-    def instances(self) -> None:
+    def instances(self) -> Iterator[Refuted]:
         """Nothing outside the original's domain, nothing of a result missing, nothing twice unless recomputation allows it."""
         arguments = {b.name for b in self.original.buffers if b.role == "param"}
         for s in self.original.statements:
@@ -105,38 +119,33 @@ class _Proof:
             done = self.r.union(runs)
             extra = done.range().subtract(domain)
             if not extra.is_empty():
-                raise instance_witness(self.r, s, extra, "the original has no such instance")
+                yield instance_witness(self.r, s, extra, "the original has no such instance")
             if s.target.buffer in arguments:
                 missing = domain.subtract(done.range())
                 if not missing.is_empty():
-                    raise instance_witness(self.r, s, missing, "it is never executed")
+                    yield instance_witness(self.r, s, missing, "it is never executed")
             if s.name not in self.program.recomputed and not done.is_injective():
-                raise twice_witness(self.r, s, done)
+                yield twice_witness(self.r, s, done)
 
     # -- where it reads and writes ----------------------------------------
 
-    def bounds(self) -> None:
+    def bounds(self) -> Iterator[Refuted]:
         """Every access stays inside its buffer."""
         for a in self.r.tagged:
-            shape = self.program.buffer[a.address.buffer].shape
-            if all(e.is_const and s.is_const and 0 <= e.const < s.const for e, s in zip(a.address.index, shape, strict=True)):
-                continue
-            inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
-            allowed = self.solver.set(f"L{a.site}", self.r.variables(a.site), inside)
-            outside = self.r.domains[a.site].subtract(allowed)
-            if not outside.is_empty():
-                raise bounds_witness(self.r, a, outside.set_tuple_name(a.tag))
+            outside = self.r.outside(a)
+            if outside is not None and not outside.is_empty():
+                yield bounds_witness(self.r, a, outside)
 
     # -- what each read receives ----------------------------------------
 
-    def values(self) -> None:
+    def values(self) -> Iterator[Refuted]:
         r = self.r
         found = value_flow(r)
         want = r.reader_instance.apply_range(self.wanted)
         try:
             resolved = resolve_copies(r, found)
         except Endless as e:
-            self.refute_known(found, e.known, want)
+            yield from self.refute_known(found, e.known, want)
             raise
         # Identity and Merge have no instance in the original: reads of theirs can only be right as contributions
         got = resolved.apply_range(r.writer_instance).union(r.inlined)
@@ -147,20 +156,20 @@ class _Proof:
         for root in roots:
             wrong = wrong.subtract_domain(self.readers_of(root))
         if not wrong.is_empty():
-            raise value_witness(r, self.original, found, got, want, wrong)
+            yield value_witness(r, self.original, found, got, want, wrong)
         for root in roots:
             touched = want.subtract(got).intersect_domain(self.readers_of(root))
             if not touched.is_empty():
-                self.reduction(root)
+                yield from self.reduction(root)
 
-    def refute_known(self, found: Flow, known: UnionMap, want: UnionMap) -> None:
+    def refute_known(self, found: Flow, known: UnionMap, want: UnionMap) -> Iterator[Refuted]:
         """Though some chains of copies have no end, a read with a short chain may already be wrong."""
         got = known.apply_range(self.r.writer_instance)
         wrong = want.intersect_domain(known.domain()).subtract(got)
         for root in self.reorderable():
             wrong = wrong.subtract_domain(self.readers_of(root))
         if not wrong.is_empty():
-            raise value_witness(self.r, self.original, found, got, want, wrong)
+            yield value_witness(self.r, self.original, found, got, want, wrong)
 
     def reorderable(self) -> list[str]:
         return [b.name for b in self.original.buffers if is_free(self.program, b.name)]
@@ -187,7 +196,7 @@ class _Proof:
                     out.append((f"L{n}r{m}", n))
         return out
 
-    def reduction(self, root: str) -> None:
+    def reduction(self, root: str) -> Iterator[Refuted]:
         """Each original contribution of `root` reaches each reader exactly once, the initial value included."""
         try:
             mine = contributions(self.r, root)
@@ -195,21 +204,26 @@ class _Proof:
             if transparent(self.r, value_flow(self.r)) is None:
                 raise
             mine = contributions(self.r, root, over_elements=True)
+        (op,) = {s.op for s in self.original.statements if s.target.buffer == root and s.op != "="}
+        for n, site in enumerate(self.r.sites):
+            if isinstance(site.action, Identity | Merge) and root_of(self.program, site.action.dst.buffer) == root:
+                if site.action.op != op and not self.r.domains[n].is_empty():
+                    yield operation_witness(self.r, n, site.action, op)
         theirs = contributions(Relations(self.solver, self.original), root)
         base = Relations(self.solver, self.original)
         per_read = base.reader_instance.reverse().apply_range(theirs.readers)
         want = self.r.reader_instance.apply_range(per_read)
         label = f"the sum of {root}" if root in self.program.reassociate else f"the reduction of {root}"
         if not mine.undefined.is_empty():
-            raise undefined_witness(self.r, mine.undefined)
+            yield undefined_witness(self.r, mine.undefined)
         got = mine.readers.union(self.r.inlined)  # an inlined load is its statement's value, with nothing added
         lost = want.subtract(got)
         if not lost.is_empty():
-            raise value_witness(self.r, self.original, None, got, want, lost, label)
+            yield value_witness(self.r, self.original, None, got, want, lost, label)
         gained = got.intersect_domain(want.domain()).subtract(want)
         for extra in (gained, mine.twice.intersect_domain(want.domain()).apply_range(self.r.writer_instance)):
             if not extra.is_empty():
-                raise value_witness(self.r, self.original, None, got, want, extra, label, doubled=True)
+                yield value_witness(self.r, self.original, None, got, want, extra, label, doubled=True)
         if needs_permission(self.program, root):
             self.permissions.append(f'reassociate="{root}"')
             self.notes.append(self.merge_tree(root))
@@ -224,19 +238,16 @@ class _Proof:
 
     # -- what the machine orders ----------------------------------------
 
-    def order(self) -> None:
+    def order(self) -> Iterator[Refuted]:
         hb = HappensBefore(self.r)
         for n in hb.idle_waits():
             self.notes.append(f"the wait at {'.'.join(map(str, self.r.sites[n].position))} covers no copy")
         if not is_concurrent(self.program):
             return
-        races = [race_witness(self.r, race) for race in hb.races()]
-        if races:
-            params = races[0].params
-            for other in races[1:]:
-                params = params.union(other.params)
-            sizes = smallest_sizes(self.solver, params)
-            raise Refuted(params, next(e.witness for e in races if e.witness.sizes == sizes))
+        for race in hb.races():
+            yield race_witness(self.r, race)
+        for a, open_copies in hb.unfinished_results():
+            yield unfinished_witness(self.r, a, open_copies)
 
 
 __all__ = ["Verdict", "prove", "prove_step"]

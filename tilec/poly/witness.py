@@ -291,6 +291,30 @@ def bounds_witness(r: Relations, a: Tagged, outside: Set) -> Refuted:
     return Refuted(u.params(), Witness(who, who, where, "out of bounds", sizes, text))
 
 
+def unfinished_witness(r: Relations, a: Tagged, copies: Set) -> Refuted:
+    """An asynchronous copy into an argument that nothing waits for."""
+    u = copies.to_union_set()
+    sizes = smallest_sizes(r.solver, u.params())
+    p = first_in_time(r, fix(r.solver, u, sizes))
+    env = {**sizes, **dict(zip(r.variables(a.site), p.at, strict=True))}
+    where = named(a.address.buffer, tuple(e.eval(env) for e in a.address.index))
+    who = _who(r, a.site, p.at, sizes)
+    text = f"{sizes_text(sizes)}{who} writes {where} at {_place(r, a.site, p.at)} and may still be in flight at the end: "
+    return Refuted(u.params(), Witness(who, f"the final {where}", where, "race", sizes, text + "no wait covers it"))
+
+
+def operation_witness(r: Relations, n: int, action: Identity | Merge, op: str) -> Refuted:
+    """The neutral element of another operation than the reduction's, or two of its partial results combined by another."""
+    u = r.domains[n].to_union_set()
+    sizes = smallest_sizes(r.solver, u.params())
+    at = points(fix(r.solver, u, sizes))[0].at
+    env = {**sizes, **dict(zip(r.variables(n), at, strict=True))}
+    where = named(action.dst.buffer, tuple(e.eval(env) for e in action.dst.index))
+    who = _who(r, n, at, sizes)
+    text = f"{sizes_text(sizes)}{who} is for {action.op}, the reduction's operation is {op}"
+    return Refuted(u.params(), Witness(who, who, where, "wrong source", sizes, text))
+
+
 # -- instances ---------------------------------------------------------------
 
 
@@ -324,8 +348,10 @@ def twice_witness(r: Relations, statement: Statement, done: UnionMap) -> Refuted
 __all__ = [
     "Refuted",
     "instance_witness",
+    "operation_witness",
     "race_witness",
     "twice_witness",
     "undefined_witness",
+    "unfinished_witness",
     "value_witness",
 ]
