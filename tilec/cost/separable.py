@@ -5,8 +5,8 @@ its own, so that every number in the tree tells which knob it came from. A split
 
     for io in 0..ceil(u/T): for ii in 0..min(T, u - T·io)
 
-runs ii u times in all, whatever T is; joining such pairs from the inside leaves a product of extents that no longer depend on each
-other. What does not join is NotSeparable, and is priced candidate by candidate instead.
+runs ii u times in all, whatever T is; joining such pairs from the inside leaves a product of extents that depend on each
+other no more. What does not join is NotSeparable, and is priced candidate by candidate instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tilec.ir.program import Guard, Loop
 
 BASE = 5040  # divisible by every small divisor a schedule function may apply to a knob
 _PRIMES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097)
-_NEAR = 2000  # how far from a multiple a number may be (halos, ceilings' -1) and still be read as that multiple plus an offset
+_NEAR = 2000  # smaller numbers are constants
+_OFFSET = 64  # how far from a multiple a number may be: halos, the -1 of a ceiling
 
 
 class NotSeparable(Exception):
@@ -45,16 +46,20 @@ class Markers:
         """A number of the tree as a formula in knobs: a constant, a multiple of one knob or of a product, plus an offset."""
         if abs(value) <= _NEAR:
             return Num(value)
+        readings: list[tuple[int, int, int, str, Fraction, int]] = []
         for name, marker in self.values:
-            prime = marker // BASE
-            for offset in _offsets(value, prime):
-                ratio = Fraction(value - offset, marker)
-                if ratio.denominator <= 64 and abs(ratio.numerator) < prime:
-                    return add((_scaled(Name(name), ratio), Num(offset)))
+            for offset in range(-_OFFSET, _OFFSET + 1):
+                if (value - offset) % (marker // BASE) == 0:
+                    ratio = Fraction(value - offset, marker)
+                    if ratio.denominator <= 16 and abs(ratio) <= 64:
+                        readings.append((ratio.denominator, abs(offset), abs(ratio.numerator), name, ratio, offset))
+        if readings:  # the plainest one: a whole multiple before a part, a small offset before a large one
+            *_, name, ratio, offset = min(readings)
+            return add((_scaled(Name(name), ratio), Num(offset)))
         for n, (a, va) in enumerate(self.values):
             for b, vb in self.values[n:]:
                 ratio = Fraction(value, va * vb)
-                if ratio.denominator <= 64 and abs(ratio.numerator) < 1000:
+                if ratio.denominator <= 16 and abs(ratio) <= 64:
                     return _scaled(multiply((Name(a), Name(b))), ratio)
         if any(value % (marker // BASE) == 0 for _, marker in self.values):
             raise NotSeparable(f"the number {value} mixes knobs in a way no formula is derived for")
@@ -72,12 +77,6 @@ class Markers:
         if d.num.const == d.den - 1:
             return ceil(self.term(d.num - d.num.const), den)
         return floor(self.term(d.num), den)
-
-
-def _offsets(value: int, prime: int) -> tuple[int, int]:
-    """The offsets within half a prime that make value - offset a multiple of the prime."""
-    r = value % prime
-    return (r, r - prime) if r <= prime - r else (r - prime, r)
 
 
 def _scaled(t: Term, ratio: Fraction) -> Term:

@@ -37,7 +37,8 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.ir.tree import Site, sites, updates
-from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, tuple_text
+from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, tuple_text, without_floor
+from tilec.poly.matrices import basic_set
 
 ZERO = Aff(0)
 
@@ -160,7 +161,12 @@ class Relations:
     @cached_property
     def domains(self) -> list[Set]:
         """The executed iterations of each site, as L{n}[variables]."""
-        return [self.solver.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
+        solver, out = self.solver, []
+        for n, s in enumerate(self.sites):
+            conditions = [without_floor(c) for c in s.conditions]
+            found = Set.from_basic_set(basic_set(solver.ctx, solver.sizes, self.variables(n), conditions))
+            out.append(found.set_tuple_name(f"L{n}").intersect_params(solver.context))
+        return out
 
     def map(self, n: int, tag: str, target: str, index: Iterable[Aff]) -> Map:
         return self.solver.map(self.domains[n], self.variables(n), tag, target, list(index))

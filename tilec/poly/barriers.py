@@ -49,8 +49,9 @@ class _Place:
 
     def served(self, cut: int) -> bool:
         """Would a barrier right before child `cut` (or at the end) stand between the two?"""
-        between = self.first < cut <= self.second
-        return self.first < cut or cut <= self.second if self.carried else between
+        if self.carried:
+            return self.first < cut or cut <= self.second
+        return self.first < cut <= self.second
 
 
 @lru_cache(maxsize=256)
@@ -68,14 +69,24 @@ def _inserted(program: Program, budget: int | None) -> Program:
             return program
         deepest = max(len(p.parent) for p in places)
         cuts: set[tuple[Position, int]] = set()
-        for p in sorted((p for p in places if len(p.parent) == deepest), key=lambda p: (p.carried, p.parent, p.second)):
-            if not any(parent == p.parent and p.served(cut) for parent, cut in cuts):
-                cuts.add((p.parent, _END if p.carried else p.second))
+        for parent in {p.parent for p in places if len(p.parent) == deepest}:
+            cuts |= {(parent, cut) for cut in _fewest([p for p in places if p.parent == parent])}
         body = program.body
         for parent, cut in sorted(cuts, reverse=True):
             body = _insert(body, parent, cut)
         program = replace(program, body=body)
     return program
+
+
+def _fewest(places: list[_Place]) -> list[int]:
+    """Cuts that serve every place: the one that serves most first, the latest of equals."""
+    out: list[int] = []
+    while places:
+        cuts = sorted({p.second for p in places} | {p.first + 1 for p in places} | {_END})
+        best = max(cuts, key=lambda cut: (sum(p.served(cut) for p in places), cut))
+        out.append(best)
+        places = [p for p in places if not p.served(best)]
+    return out
 
 
 def _place(hb: HappensBefore, race: Race) -> _Place | None:

@@ -15,7 +15,7 @@ from islpy import BasicSet, Map, Set, UnionMap, UnionSet
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Constraint, Div
 
-DEFAULT_BUDGET = 100_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
+DEFAULT_BUDGET = 20_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
 
 
 class OutOfBudget(Exception):
@@ -197,4 +197,5 @@ __all__ = [
     "pieces_of_set",
     "tuple_text",
     "unmangle",
+    "without_floor",
 ]
