@@ -83,17 +83,16 @@ def register_cells(
 ) -> tuple[Closed, bool]:
     """(cells, are they one thread's): of a register buffer, the most that one thread accesses.
 
-    An owner at or below the thread loops gives every thread its own box; with thread loops below the owner the cells are those
-    that one thread reaches over all iterations and all sizes, counted for each thread and the largest taken.
+    The cells are those that one thread reaches over all iterations and all sizes, counted for each thread and the largest taken;
+    in a block without thread loops, the whole allocation.
     """
     whole = Closed.of(vector_copies(b, found[0], sizes))
     for e in b.shape:
         whole = whole * Closed.of(e)
     if launch.collective:
         return whole, False
-    inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owners(b, s)) :])
     extents = launch.threads(sizes)
-    if not inside or extents is None or whole.constant == 1:
+    if extents is None or whole.constant in (1, None):  # one cell, or a shape that grows with the sizes: the whole of it
         return whole, True
     axes = [a for a in THREAD_KINDS if a in extents]
     parameters = {a: COORDINATE[a] for a in axes}
