@@ -186,14 +186,16 @@ def _text(aff: Aff) -> str:
                 parts.append(f"{inner} % {atom.den}" if factor == 1 else f"{factor}*({inner} % {atom.den})")
     single: list[tuple[str, int]] = [(str(a), c) for a, c in rest.terms]
     single.sort(key=lambda t: (t[1] < 0,))
-    text = ""
+    leading = rest.const if rest.const > 0 and single and all(c < 0 for _, c in single) and not parts else 0
+    text = str(leading) if leading else ""  # 1000 - 64*io, not -64*io + 1000
     for name, c in single:
         body = name if abs(c) == 1 else f"{abs(c)}*{name}"
         text += (" - " if c < 0 else " + ") + body if text else ("-" if c < 0 else "") + body
     for part in parts:
         text += f" + {part}" if text else part
-    if rest.const or not text:
-        text += f" {'-' if rest.const < 0 else '+'} {abs(rest.const)}" if text else str(rest.const)
+    const = rest.const - leading
+    if const or not text:
+        text += f" {'-' if const < 0 else '+'} {abs(const)}" if text else str(const)
     return text
 
 

@@ -301,7 +301,8 @@ def _widens(arithmetic: str, storage: str) -> bool:
 
 
 def _sum(items: list[tuple[int, str]], const: int) -> str:
-    out = ""
+    leading = const if const > 0 and items and all(c < 0 for c, _ in items) else 0
+    out, const = (str(leading), 0) if leading else ("", const)  # 1000 - 64*io, not -64*io + 1000
     for c, body in items:
         term = body if abs(c) == 1 else f"{abs(c)}*{body}"
         out += (" - " if c < 0 else " + ") + term if out else ("-" if c < 0 else "") + term
