@@ -42,6 +42,10 @@ def fused(s: Schedule, BM: int, BN: int, BK: int = 32, stages: int = 1, acc: str
     )
 
 
+# tiles larger than the array too, where the structure stays the same then (two sums that share a loop have none to share)
+TILES = {"gemm_silu": [1, 3, 8, 24, 64, 100], "act_chain": [1, 5, 64, 100], "swiglu": [3, 8, 16, 24], "transpose": [1, 7, 64]}
+
+
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
@@ -66,7 +70,7 @@ def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
         assert judged.refusal is None, judged.refusal
         if judged.formulas is None:
             continue
-        knobs = {n: rng.choice([1, 3, 8, 16, 24, 64, 100]) for n in r.space}
+        knobs = {n: rng.choice(TILES[kernel]) for n in r.space}
         arrays = {n: np.array([v]) for n, v in knobs.items()}
         c = evaluate(judged.formulas, machine, sizes, arrays)
         exact = price(unproved_schedule(r.apply, bound, knobs, memo).program, machine)

@@ -50,6 +50,11 @@ class Formulas:
         """Bytes of all launches: `2*M*K*ceil(N/BN) + …`."""
         return add(f.traffic[memory] for f in self.launches if memory in f.traffic)
 
+    @property
+    def per_thread(self) -> bool:
+        """Every launch that keeps cells in registers has thread loops, so that they are one thread's."""
+        return all(f.per_thread for f in self.launches if f.registers)
+
     def flops(self) -> Term:
         return add(t for f in self.launches for k, t in f.work.items() if k.kind in FLOPS)
 

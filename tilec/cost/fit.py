@@ -12,7 +12,12 @@ from tilec.targets import Target
 
 
 def misfits(
-    program: Program, step: Launch, machine: Target | None, footprint: Held, resident: Occupancy | None
+    program: Program,
+    step: Launch,
+    machine: Target | None,
+    footprint: Held,
+    resident: Occupancy | None,
+    threads: int | None = None,
 ) -> tuple[str, ...]:
     """One text per resource that does not fit, in the words of a ResourceError; empty where a block fits."""
     if machine is None:
@@ -27,10 +32,27 @@ def misfits(
         text = f"'{program.name}' needs {needed:,} B of {memory} memory per block; {machine.name} allows {capacity:,} B.\n  "
         text += " + ".join(f"{n} {b:,} B" for n, b in parts.items())
         out.append(text + _stages(program, step, parts, capacity))
+    registers = footprint.known("register")
+    if machine.limits is not None and registers is not None:
+        over = register_misfit(machine, registers, per_thread=threads is not None or not step.collective)
+        if over:
+            out.append(
+                f"'{program.name}' {over}\n  " + " + ".join(f"{n} {b:,} B" for n, b in footprint.by_buffer("register").items())
+            )
     for problem in resident.problems if resident is not None else ():
         if "shared memory" not in problem:
             out.append(f"'{program.name}' {problem}")
     return tuple(out)
+
+
+def register_misfit(machine: Target, held: int, *, per_thread: bool) -> str | None:
+    """What is wrong with `held` bytes in registers of one thread, or of a whole block whose threads are not known."""
+    assert machine.limits is not None
+    if per_thread:
+        most = 4 * machine.limits.registers_per_thread
+        return f"keeps {held:,} B in registers per thread; {machine.name} allows {most:,} B" if held > most else None
+    most = 4 * machine.limits.registers_per_block
+    return f"keeps {held:,} B in registers per block; {machine.name} allows {most:,} B" if held > most else None
 
 
 def _stages(program: Program, step: Launch, parts: dict[str, int], capacity: int) -> str:

@@ -121,7 +121,7 @@ def _launch(
         occupancy=resident,
         estimate=time,
         sizes=given,
-        problems=misfits(program, step, machine, footprint, resident),
+        problems=misfits(program, step, machine, footprint, resident, per_block),
     )
 
 

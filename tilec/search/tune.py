@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilec.cost.bulk import Columns, evaluate
+from tilec.cost.fit import register_misfit
 from tilec.cost.price import price
 from tilec.errors import LegalityError, MeasureError, ResourceError, ScheduleError, TilecError
 from tilec.ir.program import Program
@@ -24,6 +25,7 @@ from tilec.search.unproved import Memo
 from tilec.targets import Target, load
 
 APART = 24  # candidates priced one by one in a structure without formulas
+THREADS = 256  # per block of a GPU, where neither the caller nor the schedule says
 MEASURED = 8  # candidates that are measured when nothing else is said
 
 Progress = Callable[[str, int, int], None]
@@ -64,11 +66,13 @@ def tune(
     them the structures and tile sizes that recipes derive from the program are searched.
     measure: runs a schedule and returns seconds; the best `budget` (default 8) by the model are measured and re-ranked.
     database: a SQLite file that keeps measurements. seed: which candidates are sampled where not all can be priced. threads,
-    registers: per block and per thread, where the schedule does not say. progress(stage, done, total) is called on the way.
+    registers: per block (256 on a GPU) and per thread, where the schedule does not say. progress(stage, done, total) is called.
     Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
     """
     program = kernel if isinstance(kernel, Program) else kernel.program
     machine = load(target)
+    if threads is None and machine.kind == "gpu":
+        threads = THREADS
     say = progress or (lambda stage, done, total: None)
     permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract}
     given = _sizes(program, sizes)
@@ -193,6 +197,15 @@ def _in_bulk(judged: Judged, machine: Target, sizes: Mapping[str, int], threads:
         text = f"{_label(structure, structure.space.at(n))} needs {int(c.threads[n]):,} threads per block; "
         rejected.add("does not fit", int(over.sum()), text + f"{machine.name} allows {limit:,}")
         fits &= ~over
+    if machine.limits is not None:
+        per_thread = threads is not None or judged.formulas.per_thread
+        most = 4 * (machine.limits.registers_per_thread if per_thread else machine.limits.registers_per_block)
+        over = fits & (c.register > most)
+        if over.any():
+            n = int(np.argmax(over))
+            what = register_misfit(machine, int(c.register[n]), per_thread=per_thread)
+            rejected.add("does not fit", int(over.sum()), f"{_label(structure, structure.space.at(n))} {what}")
+            fits &= ~over
     return _rows(structure, c, np.flatnonzero(fits))
 
 
