@@ -17,7 +17,7 @@ from tilec.errors import MeasureError, ScheduleError, TargetError
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.recipes import derive
 from tilec.search.space import Space
-from tilec.search.structure import Structure, judge, unproved_schedule
+from tilec.search.structure import Structure, candidate, judge
 from tilec.search.tune import tune
 from tilec.targets import load
 
@@ -73,10 +73,12 @@ def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
         knobs = {n: rng.choice(TILES[kernel]) for n in r.space}
         arrays = {n: np.array([v]) for n, v in knobs.items()}
         c = evaluate(judged.formulas, machine, sizes, arrays)
-        exact = price(unproved_schedule(r.apply, bound, knobs, memo).program, machine)
-        got = (int(c.traffic[0]), int(c.flops[0]), int(c.shared[0]), float(c.seconds[0]))
-        want = (exact.traffic.total("global"), exact.flops, exact.footprint["shared"] + exact.footprint["scratch"], exact.time)
-        assert got == pytest.approx(want, rel=1e-12), (r.name, knobs)
+        exact = price(candidate(judged, opened, bound, knobs, memo).program, machine)
+        got = (int(c.traffic[0]), int(c.flops[0]), float(c.seconds[0]))
+        assert got == pytest.approx((exact.traffic.total("global"), exact.flops, exact.time), rel=1e-12), (r.name, knobs)
+        held = exact.footprint["shared"] + exact.footprint["scratch"]
+        small = all(v <= min(sizes.values()) for v in knobs.values())
+        assert c.shared[0] == held if small else c.shared[0] >= held, (r.name, knobs)
         compared += 1
     assert compared
 
@@ -87,9 +89,7 @@ def test_formulas_read_as_a_person_writes_them():
     judged = judge(structure, start(program), {})
     assert judged.formulas is not None
     assert text(judged.formulas.traffic()) == "2*ceil(N/BN)*K*M + 2*ceil(M/BM)*K*N + 2*M*N"
-    assert (
-        text(judged.formulas.launches[0].shared) == "4*min(BM, M)*min(BN, N) + 2*min(BK, K)*min(BM, M) + 2*min(BK, K)*min(BN, N)"
-    )
+    assert text(judged.formulas.launches[0].shared) == "4*BM*BN + 2*BK*BM + 2*BK*BN"
     assert text(judged.formulas.flops()) == "2*K*M*N"
 
 

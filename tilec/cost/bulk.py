@@ -18,7 +18,7 @@ from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
 from tilec.cost.storage import owners
-from tilec.cost.term import ONE, Num, Term, add, ceil, least, multiply
+from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
 from tilec.cost.term import evaluate as value
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Copy, Program
@@ -134,7 +134,7 @@ def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, 
             continue
         if b.layout is not None or any(loop.kind == "vector" for loop in owners(b, found[0])):
             raise NotSeparable(f"{name} has a layout or vector lanes")
-        cells = _cells(program, b, markers)
+        cells = _cells(b, markers)
         if b.memory == "register":
             inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owners(b, s)) :])
             if inside and cells != ONE:
@@ -145,14 +145,9 @@ def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, 
     return add(shared), tuple(registers), not step.collective
 
 
-def _cells(program: Program, b: Buffer, markers: Markers) -> Term:
-    """Cells of one allocation; a tile larger than its array is cut to it, as `place` does when sizes are known."""
-    extents = [markers.term(e) for e in b.shape]
-    whole = program.source.buffer[b.root or b.name].shape if (b.root or b.name) in program.source.buffer else ()
-    slots = len(extents) - len(whole)
-    if slots >= 0 and whole:
-        extents[slots:] = [least((e, markers.term(w))) if e != ONE else e for e, w in zip(extents[slots:], whole, strict=True)]
-    return multiply(extents)
+def _cells(b: Buffer, markers: Markers) -> Term:
+    """Cells of one allocation: the whole tile, also where the array is smaller."""
+    return multiply(markers.term(e) for e in b.shape)
 
 
 def _threads(step: Launch, markers: Markers) -> Term | None:

@@ -81,10 +81,11 @@ def partitions(n: int) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def independent(group: Group) -> bool:
-    """Are there two contractions over the same tiles of which neither reads what another writes?"""
-    sums = [nest for nest in group if nest.kind == "contraction"]
-    apart = not any(a is not b and set(a.written) & set(b.read) for a in sums for b in sums)
-    return len(sums) > 1 and apart and len({nest.ranges for nest in sums}) == 1
+    """Are there several contractions over the same tiles of which none needs what another writes?"""
+    g = graph(group)
+    sums = [n for n, nest in enumerate(group) if nest.kind == "contraction"]
+    apart = not any(nx.has_path(g, a, b) for a, b in combinations(sums, 2))
+    return len(sums) > 1 and apart and len({group[n].ranges for n in sums}) == 1
 
 
 def _statements(program: Program, body: Body) -> list[Statement]:

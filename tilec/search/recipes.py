@@ -15,7 +15,7 @@ from tilec.errors import ScheduleError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.schedule.schedule import Schedule
-from tilec.search.nests import Group, Nest, independent, nests, partitions
+from tilec.search.nests import Group, Nest, graph, independent, nests, partitions
 from tilec.search.plan import Plan
 from tilec.search.rows import by_rows, rowwise
 from tilec.search.tiles import tile_knobs, tiled
@@ -83,16 +83,16 @@ def recipe(groups: Sequence[Group], choices: dict[str, Choice], plan: Plan) -> R
 def partition_choices(program: Program, groups: Sequence[Group]) -> dict[str, Choice]:
     """How the chain is cut, and whether what an elementwise nest makes for a sum is stored or made again in every tile."""
     out: dict[str, Choice] = {"partition": " | ".join("+".join(nest.name for nest in group) for group in groups)}
-    everything = [nest for group in groups for nest in group]
-    for nest in everything:
-        for other in everything:
-            if nest.kind != "elementwise" or other.update is None:
-                continue
-            for access in program.statement[other.update].reads:
-                if access.buffer in nest.written and any(v in e.names for e in access.index for v in other.sums):
-                    small = DTYPES[program.buffer[access.buffer].dtype].bytes == 1
-                    together = any(nest in group and other in group for group in groups)
-                    out["quantised operand" if small else "operand"] = "recomputed" if together else "stored"
+    everything = tuple(nest for group in groups for nest in group)
+    for a, b in graph(everything).edges:
+        maker, user = everything[a], everything[b]
+        if maker.kind != "elementwise" or user.update is None:
+            continue
+        for access in program.statement[user.update].reads:
+            if access.buffer in maker.written and any(v in e.names for e in access.index for v in user.sums):
+                small = DTYPES[program.buffer[access.buffer].dtype].bytes == 1
+                together = any(maker in group and user in group for group in groups)
+                out["quantised operand" if small else "operand"] = "recomputed" if together else "stored"
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilec.cost.bulk import Formulas, formulas
@@ -15,6 +15,7 @@ from tilec.ir.tree import Body
 from tilec.poly.verdict import Verdict
 from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import Schedule
+from tilec.schedule.sizes import bind
 from tilec.search.space import Knobs, Space
 from tilec.search.unproved import Memo, unproved
 
@@ -40,6 +41,36 @@ class Judged:
     formulas: Formulas | None
     apart: str | None  # why candidates have to be priced one by one
     refusal: TilecError | None
+    skeleton: Any = None  # the loops that the formulas were derived for
+
+
+def candidate(judged: Judged, opened: Schedule, bound: Schedule, knobs: Mapping[str, Any], memo: Memo) -> Schedule:
+    """One candidate at numbers for all sizes, unproved, with the loops that its structure was judged by.
+
+    A function may do something else where a tile covers the whole array; then sizes are put into the schedule with open sizes.
+    """
+    made = unproved_schedule(judged.structure.apply, bound, knobs, memo)
+    if judged.skeleton is None or skeleton(made.program) == judged.skeleton:
+        return made
+    made = unproved_schedule(judged.structure.apply, opened, knobs, memo)
+    return replace(made, program=bind(made.program, {n: v for n, v in bound.program.bound if n in made.program.sizes}))
+
+
+def skeleton(p: Program) -> Any:
+    """Loops and actions without bounds and guards."""
+
+    def body(nodes: Body) -> tuple[Any, ...]:
+        out: list[Any] = []
+        for n in nodes:
+            if isinstance(n, Loop):
+                out.append((n.var, n.kind, body(n.body)))
+            elif isinstance(n, Guard):
+                out += body(n.body)
+            else:
+                out.append(type(n).__name__)
+        return tuple(out)
+
+    return body(p.body)
 
 
 def split_structures(name: str, space: Space, apply: Apply, fresh: Schedule, memo: Memo) -> list[Structure]:
@@ -132,4 +163,4 @@ def judge(structure: Structure, fresh: Schedule, memo: Memo) -> Judged:
         return Judged(structure, None, None, e)
     if verdict.status != "legal":
         return Judged(structure, None, None, refuse(f"structure {structure.name}", made.program, verdict))
-    return Judged(structure, found, apart, None)
+    return Judged(structure, found, apart, None, skeleton(made.program) if found is not None else None)

@@ -103,9 +103,7 @@ def tile_knobs(program: Program, nest: Nest) -> dict[str, str]:
 
 def beside(nest: Nest, group: Group) -> bool:
     """Does nothing in the group read what the nest writes, so that it can only share the tile loops of the last one?"""
-    return (
-        not any(set(nest.written) & set(other.read) for other in group if other is not nest) and nest.ranges == group[-1].ranges
-    )
+    return not graph(group)[group.index(nest)] and nest.ranges == group[-1].ranges
 
 
 def cut(s: Schedule, nest: Nest, knobs: Knobs, plan: Plan) -> tuple[Schedule, list[str]]:

@@ -20,7 +20,7 @@ from tilec.search.database import Database
 from tilec.search.recipes import derive
 from tilec.search.result import Candidate, Rejection, Row, Tuned
 from tilec.search.space import Knobs, Space
-from tilec.search.structure import Apply, Judged, Structure, judge, split_structures, unproved_schedule
+from tilec.search.structure import Apply, Judged, Structure, candidate, judge, split_structures, unproved_schedule
 from tilec.search.unproved import Memo
 from tilec.targets import Target, load
 
@@ -105,11 +105,11 @@ def tune(
         for j, row in enumerate(rows)
     ]
     order.sort()
-    by_name = {judged.structure.name: judged.structure for judged, _ in parts}
+    by_name = {judged.structure.name: judged for judged, _ in parts}
     ranked = [parts[k][1][j] for *_, k, j in order]
 
     def build(row: Row) -> Candidate:
-        return _build(row, by_name[row.structure], bound, machine, threads, registers, memo, face)
+        return _build(row, by_name[row.structure], opened, bound, machine, threads, registers, memo, face)
 
     def drop(row: Row, e: Exception) -> None:
         if not isinstance(e, TilecError):
@@ -269,7 +269,8 @@ def _one_by_one(
 
 def _build(
     row: Row,
-    structure: Structure,
+    judged: Judged,
+    opened: Schedule,
     bound: Schedule,
     machine: Target,
     threads: int | None,
@@ -277,8 +278,9 @@ def _build(
     memo: Memo,
     face: Callable[[Schedule], Schedule],
 ) -> Candidate:
+    structure = judged.structure
     knobs = {n: row.knobs[n] for n in structure.space.names}
-    made = unproved_schedule(structure.apply, bound, knobs, memo)
+    made = candidate(judged, opened, bound, knobs, memo)
     verdict = made.check()
     if verdict.status != "legal":
         raise refuse(_label(structure, knobs), made.program, verdict)
