@@ -10,7 +10,7 @@ from tilec.errors import LegalityError, ScheduleError, TilecError
 from tilec.ir.program import Program
 from tilec.lang import Definition, bf16, f8e4m3, f32, kernel, silu, sizes
 from tilec.schedule.schedule import HasProgram, Schedule, start
-from tilec.search.nests import nests, partitions
+from tilec.search.nests import graph, nests, partitions
 from tilec.search.recipes import Recipe, derive
 from tilec.search.unproved import unproved
 from tilec.workloads import get, names
@@ -86,6 +86,8 @@ def test_what_the_nests_of_the_library_are():
         "transpose": [e],
     }
     assert nests(get("jacobi2d").program)[0] == ("t",)
+    edges = graph(nests(get("rowquant_gemm").program)[1]).edges(data="buffers")
+    assert list(edges) == [(0, 1, ("S",)), (0, 2, ("S",)), (1, 2, ("Q",))]
     (conv,) = nests(get("conv2d").program)[1]
     assert (conv.band, conv.sums, conv.update) == (("b", "k", "p", "q"), ("c", "r", "s"), "S1")
 
