@@ -15,7 +15,7 @@ from tilec.schedule.placement_uses import all_uses, uses
 from tilec.schedule.schedule import Schedule
 from tilec.search.handles import fresh, loop_named, loops_of, outside_reads, path_of, standing
 from tilec.search.inputs import names_in, operands, private, statement_of, tile_inputs
-from tilec.search.nests import Group, Nest, independent
+from tilec.search.nests import Group, Nest, graph, independent
 from tilec.search.plan import Knobs, Plan, on_blocks
 
 Sum = tuple[Nest, str]  # a contraction and the loop over its k blocks
