@@ -10,11 +10,12 @@ import pytest
 
 from tests import handbuilt as h
 from tilec.errors import Witness
-from tilec.ir.affine import Aff
-from tilec.ir.expr import Const, Load
+from tilec.ir.affine import Aff, ceil_div
+from tilec.ir.expr import Binary, Const, Load
 from tilec.ir.interp import run
 from tilec.ir.program import (
     Access,
+    Barrier,
     Buffer,
     Commit,
     Copy,
@@ -26,6 +27,8 @@ from tilec.ir.program import (
     Statement,
     Wait,
 )
+from tilec.ir.tree import put, sites
+from tilec.poly.barriers import insert_barriers
 from tilec.poly.order import order_kept
 from tilec.poly.prove import prove, prove_step
 from tilec.poly.verdict import Verdict
@@ -170,3 +173,31 @@ def test_the_fast_path_looks_at_the_storage(case: str):
     p = scheduled(original, original.body[0], last, buffers=buffers)
     assert not order_kept(original, p) and prove_step(original, p).status == "illegal"
     assert prove_step(original, scheduled(original, *original.body)).method == "order"
+
+
+def tiles_on_threads(slots: int) -> Program:
+    """y[i] = x[i] + x[i+1] by 4 threads, each tile fetched into one of `slots` slots of a shared buffer, without barriers."""
+    reads = h.access("x", "i"), h.access("x", Aff.of("i") + 1)
+    s = h.statement("S0", {"i": "N"}, h.access("y", "i"), "=", Binary("+", h.F0, h.F1, "f32"), *reads)
+    buffers = (Buffer("x", "f32", (N + 1,), "param"), Buffer("y", "f32", (N,), "param"))
+    original = program(buffers, h.loop("i", "N", h.own_leaf(s)), statements=(s,))
+    o = Aff.of("o")
+
+    copy = Copy(h.address("x_shared", o % slots, "c"), h.address("x", o * 4 + "c"), h.affs(o * 4 + "c"))
+    fetch = h.loop("c", (5, N + 1 - o * 4), copy, kind="thread.x")
+    two = h.address("x_shared", o % slots, "i"), h.address("x_shared", o % slots, Aff.of("i") + 1)
+    compute = h.loop("i", (4, N - o * 4), Leaf("S0", (o * 4 + "i",), h.address("y", o * 4 + "i"), two), kind="thread.x")
+    main = h.loop("o", ceil_div("N", 4), fetch, compute)
+    shared = Buffer("x_shared", "f32", h.affs(slots, 5), "cache", "shared", "b", root="x")
+    block = h.loop("b", 1, main, kind="block.x")
+    return scheduled(original, block, buffers=(*buffers, shared))
+
+
+@pytest.mark.parametrize(("slots", "barriers"), [(1, 2), (2, 1)])
+def test_inserted_barriers_are_all_needed(slots: int, barriers: int):
+    """With two slots the barrier of one iteration keeps the reads of the one before from the copies of the one after."""
+    p = insert_barriers(tiles_on_threads(slots))
+    found = [s.position for s in sites(p.body) if isinstance(s.action, Barrier)]
+    assert check(p).status == "legal" and len(found) == barriers
+    for position in found:
+        assert refused(replace(p, body=put(p.body, position, ()))).kind == "race"

@@ -11,7 +11,7 @@ from tilec.poly.access import Relations, Unresolved
 from tilec.poly.concurrency import HappensBefore, Race, common
 from tilec.poly.isl import OutOfBudget, Solver
 
-_MOST = 16  # levels of phases; a tree deeper than this is left to the proof
+_MOST = 32  # two rounds a level of phases; a tree deeper than this is left to the proof
 _END = 1 << 30
 
 
@@ -79,11 +79,16 @@ def _inserted(program: Program, budget: int | None) -> Program:
 
 
 def _fewest(places: list[_Place]) -> list[int]:
-    """Cuts that serve every place: the one that serves most first, the latest of equals."""
+    """Cuts that serve every place within an iteration: the one that serves most first, the latest of equals.
+
+    What these leave open between iterations is asked again with them in place: where a buffer has several slots, they suffice.
+    """
     out: list[int] = []
-    while places:
+    while places and not (out and all(p.carried for p in places)):
         cuts = sorted({p.second for p in places} | {p.first + 1 for p in places} | {_END})
-        best = max(cuts, key=lambda cut: (sum(p.served(cut) for p in places), cut))
+        best = max(
+            cuts, key=lambda cut: (sum(p.served(cut) for p in places if not p.carried), sum(p.served(cut) for p in places), cut)
+        )
         out.append(best)
         places = [p for p in places if not p.served(best)]
     return out
