@@ -15,7 +15,7 @@ SCRIPTS = [*sorted((ROOT / "examples").glob("[0-9]*.py")), ROOT / "examples" / "
 
 def output(script: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-    done = subprocess.run([sys.executable, str(script)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
