@@ -24,7 +24,7 @@ from tilec.search.structure import Apply, Judged, Structure, candidate, judge, s
 from tilec.search.unproved import Memo
 from tilec.targets import Target, load
 
-APART = 24  # candidates priced one by one in a structure without formulas
+APART = 12  # candidates priced one by one in a structure without formulas
 THREADS = 256  # per block of a GPU, where neither the caller nor the schedule says
 MEASURED = 8  # candidates that are measured when nothing else is said
 
