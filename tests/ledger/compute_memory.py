@@ -9,7 +9,6 @@ from typing import Any
 
 import tilec
 from tests.ledger.kernels import CHAPTER, gemm, gemm_cost, kib, mib, queued, rmsnorm_segments, staged_row
-
 from tilec.ir.dtypes import DTYPES
 
 ROW = {"M": 1024, "K": 4096}  # the activations of the normalisation

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilec
-from tests.ledger.kernels import K, QUANTIZED, M, kib, mib, quantized, trips
+from tests.ledger.kernels import QUANTIZED, K, M, kib, mib, quantized, trips
 from tilec import f8e4m3, f16, f32
 from tilec.api import Cost
 from tilec.ir.dtypes import to_arithmetic
