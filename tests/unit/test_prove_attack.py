@@ -201,3 +201,23 @@ def test_inserted_barriers_are_all_needed(slots: int, barriers: int):
     assert check(p).status == "legal" and len(found) == barriers
     for position in found:
         assert refused(replace(p, body=put(p.body, position, ()))).kind == "race"
+
+
+@pytest.mark.parametrize("middle", ["merge", "copy"])
+def test_a_partial_result_merged_twice_counts_twice(middle: str):
+    """The partial sum reaches s by two merges of one intermediate place, which alone is reached two ways."""
+    original = replace(summed(), reassociate=frozenset({"s"}))
+    p, q = h.address("p"), h.address("q")
+    leaf = Leaf("S1", h.affs("i"), p, (h.address("X", "i"),))
+    pass_on = (Identity(q, "+=", ()), Merge(q, p, "+=", (), ())) if middle == "merge" else (Copy(q, p, ()),)
+    buffers = (*original.buffers, Buffer("p", "f32", (), "partial", root="s"), Buffer("q", "f32", (), "partial", root="s"))
+
+    def merged(times: int) -> Program:
+        last = h.loop("n", times, Merge(h.address("s"), q, "+=", (), ()))
+        body = original.body[0], Identity(p, "+=", ()), h.loop("i", "N", leaf), *pass_on, last, original.body[2]
+        return scheduled(original, *body, buffers=buffers)
+
+    assert check(merged(1)).permissions == ('reassociate="s"',)
+    verdict = check(merged(2))
+    assert verdict.status == "illegal" and verdict.witness is not None and not verdict.notes
+    assert verdict.witness.kind == "wrong source" and "more than once" in verdict.witness.text

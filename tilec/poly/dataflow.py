@@ -5,7 +5,7 @@ Feautrier's exact dataflow, by operations on isl relations. Every relation here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -35,29 +35,54 @@ def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flo
     """The must-source that is last before each sink, and the may-sources between the two. Arguments are { access -> cell } and
     { access -> time }.
 
-    Each step is an exact operation on relations. isl's own `compute_flow` does the same and is not used: it loses reads whose
-    cells no write of a strided set reaches (seen in isl 0.27; tests/property has the program).
+    Every sink is compared with one writer at a time, then the last of the writers' last ones is taken: each step is an exact
+    operation on small relations. isl's own `compute_flow` does the same and is not used: it loses reads whose cells no write of
+    a strided set reaches (seen in isl 0.27; tests/property has the program).
     """
-    earlier = clock.intersect_domain(sinks.domain())
-    earlier = earlier.apply_range(_lexicographic(clock, isl.Map.lex_gt))  # { sink -> any earlier time }
-    last = sinks.apply_range(must.reverse().apply_range(clock)).intersect(earlier).lexmax()
-    sources = _at(sinks, must, clock, last)
-    if not may.is_empty():
-        times = sinks.apply_range(may.reverse().apply_range(clock)).intersect(earlier)
-        after = last.apply_range(_lexicographic(clock, isl.Map.lex_lt))
-        sources = sources.union(_at(sinks, may, clock, times.intersect(after).union(times.subtract_domain(last.domain()))))
-    return Flow(sources, sinks.domain().subtract(last.domain()))
+    times = {m.get_tuple_name(isl.dim_type.in_): m for m in pieces_of_map(clock)}
+    musts, mays = _by_cell(must), _by_cell(may)
+    sources = clock.empty(clock.get_space())
+    reached = sources.domain()
+    for sink in pieces_of_map(sinks):
+        cell, now = _range_name(sink), times[sink.get_tuple_name(isl.dim_type.in_)]
+        # one writer's executions follow each other as their coordinates do
+        last = [(m.lexmax(), at) for m, at in _earlier(sink, now, musts.get(cell, ()), times)]
+        if len(last) > 1:
+            latest = last[0][0].apply_range(last[0][1])
+            for m, at in last[1:]:
+                latest = latest.union(m.apply_range(at))
+            latest = latest.lexmax()
+            last = [(m.intersect(latest.apply_range(at.reverse())), at) for m, at in last]
+        for m, _ in last:
+            sources = sources.union(m.to_union_map())
+            reached = reached.union(m.domain().to_union_set())
+        for m, at in _earlier(sink, now, mays.get(cell, ()), times):
+            for before, when in last:  # a may-source counts where it comes after the last must-source
+                m = m.subtract(before.apply_range(when).lex_gt_map(at))
+            sources = sources.union(m.to_union_map())
+    return Flow(sources, sinks.domain().subtract(reached))
 
 
-def _lexicographic(clock: UnionMap, order: Callable[[isl.Space], Map]) -> UnionMap:
-    """{ time -> time } in lexicographic order, over the dimensions of a clock."""
-    dims = max((piece.dim(isl.dim_type.out) for piece in pieces_of_map(clock)), default=1)
-    return order(isl.Space.set_alloc(clock.get_ctx(), 0, dims)).to_union_map()
+def _earlier(sink: Map, now: Map, writes: Iterable[Map], times: dict[str, Map]) -> Iterator[tuple[Map, Map]]:
+    """For each writer { sink -> its writes of the same cell before }, where there are any, and its { write -> time }."""
+    for write in writes:
+        same = sink.apply_range(write.reverse())
+        if not same.is_empty():
+            at = times[write.get_tuple_name(isl.dim_type.in_)]
+            pairs = same.intersect(now.lex_gt_map(at))
+            if not pairs.is_empty():
+                yield pairs, at
 
 
-def _at(sinks: UnionMap, writes: UnionMap, clock: UnionMap, times: UnionMap) -> UnionMap:
-    """{ sink -> the write of its cell at one of these times }."""
-    return times.apply_range(clock.reverse()).intersect(sinks.apply_range(writes.reverse()))
+def _by_cell(accesses: UnionMap) -> dict[str, list[Map]]:
+    out: dict[str, list[Map]] = {}
+    for piece in pieces_of_map(accesses):
+        out.setdefault(_range_name(piece), []).append(piece)
+    return out
+
+
+def _range_name(piece: Map) -> str:
+    return piece.get_tuple_name(isl.dim_type.out) or ""
 
 
 def value_flow(r: Relations) -> Flow:
@@ -249,19 +274,19 @@ def contributions(r: Relations, root: str, *, over_elements: bool = False) -> Co
     readers = _select(found.sources, lambda name: name.startswith("E_") or any(name.startswith(p) for p in loads))
     named = r.writer_instance
 
-    result, twice = r.solver.empty(), r.solver.empty()
+    result, twice, double = r.solver.empty(), r.solver.empty(), r.solver.empty()  # double: what of the frontier came two ways
     frontier = readers
     reached = _select_set(sinks.domain(), lambda name: name.startswith("E_") or any(name.startswith(p) for p in loads))
     for _ in range(len(middle) + 2):
         leaves = frontier.subtract_range(middle_writes).intersect_range(named.domain())
-        twice = twice.union(result.intersect(leaves))
+        twice = twice.union(result.union(double).intersect(leaves))
         result = result.union(leaves)
         inner = frontier.intersect_range(middle_writes)
         if inner.is_empty():
             break
         reached = reached.union(inner.range().apply(through(r, middle)))
         ways = inner.reverse().range_product(step).reverse()  # { [reader -> x] -> the copy or merge it came through }
-        twice = twice.union(_not_single_valued(ways))
+        double = double.intersect(inner).apply_range(step).union(_not_single_valued(ways))
         frontier = inner.apply_range(step)
     else:
         raise Unresolved(f"the copies of {root} form a chain whose length depends on the sizes")

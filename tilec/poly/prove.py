@@ -197,6 +197,13 @@ class _Proof:
         return out
 
     def reduction(self, root: str) -> Iterator[Refuted]:
+        faults = list(self.contributed(root))
+        if not faults and needs_permission(self.program, root):
+            self.permissions.append(f'reassociate="{root}"')
+            self.notes.append(self.merge_tree(root))
+        yield from faults
+
+    def contributed(self, root: str) -> Iterator[Refuted]:
         """Each original contribution of `root` reaches each reader exactly once, the initial value included."""
         try:
             mine = contributions(self.r, root)
@@ -224,9 +231,6 @@ class _Proof:
         for extra in (gained, mine.twice.intersect_domain(want.domain()).apply_range(self.r.writer_instance)):
             if not extra.is_empty():
                 yield value_witness(self.r, self.original, None, got, want, extra, label, doubled=True)
-        if needs_permission(self.program, root):
-            self.permissions.append(f'reassociate="{root}"')
-            self.notes.append(self.merge_tree(root))
 
     def merge_tree(self, root: str) -> str:
         """How a reassociated sum is combined, and what its result depends on."""
