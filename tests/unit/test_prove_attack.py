@@ -221,3 +221,9 @@ def test_a_partial_result_merged_twice_counts_twice(middle: str):
     verdict = check(merged(2))
     assert verdict.status == "illegal" and verdict.witness is not None and not verdict.notes
     assert verdict.witness.kind == "wrong source" and "more than once" in verdict.witness.text
+
+
+def test_only_partial_results_of_a_reduction_are_merged_into_it():
+    original = replace(summed(), reassociate=frozenset({"s"}))
+    foreign = Merge(h.address("s"), h.address("X", 0), "+=", (), h.affs(0))
+    assert "no partial result" in refused(scheduled(original, *original.body[:2], foreign, original.body[2])).text

@@ -214,7 +214,8 @@ class _Proof:
         (op,) = {s.op for s in self.original.statements if s.target.buffer == root and s.op != "="}
         for n, site in enumerate(self.r.sites):
             if isinstance(site.action, Identity | Merge) and root_of(self.program, site.action.dst.buffer) == root:
-                if site.action.op != op and not self.r.domains[n].is_empty():
+                foreign = isinstance(site.action, Merge) and root_of(self.program, site.action.src.buffer) != root
+                if (site.action.op != op or foreign) and not self.r.domains[n].is_empty():
                     yield operation_witness(self.r, n, site.action, op)
         theirs = contributions(Relations(self.solver, self.original), root)
         base = Relations(self.solver, self.original)

@@ -304,7 +304,7 @@ def unfinished_witness(r: Relations, a: Tagged, copies: Set) -> Refuted:
 
 
 def operation_witness(r: Relations, n: int, action: Identity | Merge, op: str) -> Refuted:
-    """The neutral element of another operation than the reduction's, or two of its partial results combined by another."""
+    """The neutral element of another operation than the reduction's, a combination by another, or with another's value."""
     u = r.domains[n].to_union_set()
     sizes = smallest_sizes(r.solver, u.params())
     at = points(fix(r.solver, u, sizes))[0].at
@@ -312,6 +312,8 @@ def operation_witness(r: Relations, n: int, action: Identity | Merge, op: str) -
     where = named(action.dst.buffer, tuple(e.eval(env) for e in action.dst.index))
     who = _who(r, n, at, sizes)
     text = f"{sizes_text(sizes)}{who} is for {action.op}, the reduction's operation is {op}"
+    if action.op == op and isinstance(action, Merge):
+        text = f"{sizes_text(sizes)}{who} adds to the reduction what is no partial result of it"
     return Refuted(u.params(), Witness(who, who, where, "wrong source", sizes, text))
 
 
