@@ -62,6 +62,7 @@ class Occupancy:
     allocated_shared: int
     shared_per_sm: int
     unknown: tuple[str, ...] = ()
+    floor: int | None = None  # registers per thread that stand for an unknown number: those that hold the thread's cells
     problems: tuple[str, ...] = ()
     machine: Limits = field(repr=False, kw_only=True)
     launch: Launch = field(repr=False, kw_only=True)
@@ -86,6 +87,8 @@ class Occupancy:
         if self.warps is not None and self.fraction is not None:
             text += f", {self.warps} warps ({self.fraction:.1%})"
         text += f", limited by {' and '.join(self.limiters) or 'nothing known'}"
+        if self.floor is not None:
+            text += f" (at least {self.floor} registers per thread, for what it keeps)"
         if self.unknown:
             text += f" ({' and '.join(self.unknown)} unknown, left out)"
         if self.gain is not None:

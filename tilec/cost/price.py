@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilec.cost.amounts import Held, Traffic, number
@@ -101,6 +102,11 @@ def _launch(
     resident: Occupancy | None = None
     if machine is not None and machine.limits is not None and shared is not None:
         resident = occupancy(machine, per_block, registers, shared)
+        held = footprint.known("register")
+        if registers is None and per_block is not None and held:
+            # what a thread keeps is a floor of what it is given: addresses and fragments come on top
+            least = min(-(-held // 4), machine.limits.registers_per_thread)
+            resident = replace(occupancy(machine, per_block, least, shared), floor=least)
     time = None
     if machine is not None and machine.figures and known:
         bytes_ = mine.total("global")

@@ -141,14 +141,20 @@ class Tuned:
         return out
 
     def why(self) -> str:
-        """One sentence on the pick: what binds it, and what the next one down would cost."""
-        best, *others = self.top(2)
+        """What the pick does, what binds it, what ties with it, and what the best of another structure would cost."""
+        best = self.best
         time = seconds_text(best.cost.time)
         text = f"{best.sentence}. {time} by the model, bound by {best.cost.bound}: {_mib(best.cost.traffic.total('global'))} MiB"
-        if others:
-            o = others[0]
-            knobs = " ".join(f"{k}={v}" for k, v in o.knobs.items())
-            text += f"; the next, {knobs} ({o.structure}), takes {seconds_text(o.cost.time)}"
+        ties = sum(r.time == self.rows[0].time and r.traffic == self.rows[0].traffic for r in self.rows) - 1
+        if ties:
+            text += f"; {ties} more candidates tie, this one has the least shared memory"
+        key = next(iter(best.knobs), "")
+        other = next((r for r in self.rows if r.knobs.get(key) != best.knobs.get(key) and r.structure != best.structure), None)
+        if other is None:
+            other = next((r for r in self.rows if r.time != self.rows[0].time), None)
+        if other is not None:
+            where = other.structure if other.structure != best.structure else " ".join(f"{k}={v}" for k, v in other.knobs.items())
+            text += f"; the best of what is else ({where}): {seconds_text(other.time)}, {_mib(other.traffic)} MiB"
         return text
 
     @cached_property
