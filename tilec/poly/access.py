@@ -14,7 +14,7 @@ Time is [position, variable, position, variable, …, position, phase]: the tree
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,8 +37,8 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.ir.tree import Site, sites, updates
-from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, tuple_text, without_floor
-from tilec.poly.matrices import basic_set
+from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, without_floor
+from tilec.poly.matrices import basic_map, basic_set
 
 ZERO = Aff(0)
 
@@ -105,6 +105,8 @@ def cell(program: Program, site: Site, address: Address, *, folded: bool) -> tup
     """
     buffer = program.buffer[address.buffer]
     index: list[Aff] = []
+    if buffer.owner is None and buffer.memory in ("shared", "register") and program.has_launches:
+        index.append(Aff(site.position[0]))  # contents do not outlive a launch
     for loop in site.loops[: owner_depth(buffer, site)]:
         if not folded or loop.kind not in ORDERED_KINDS:
             index.append(Aff.of(loop.var))
@@ -161,15 +163,22 @@ class Relations:
     @cached_property
     def domains(self) -> list[Set]:
         """The executed iterations of each site, as L{n}[variables]."""
-        solver, out = self.solver, []
-        for n, s in enumerate(self.sites):
-            conditions = [without_floor(c) for c in s.conditions]
-            found = Set.from_basic_set(basic_set(solver.ctx, solver.sizes, self.variables(n), conditions))
-            out.append(found.set_tuple_name(f"L{n}").intersect_params(solver.context))
-        return out
+        return [self.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
+
+    def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> Set:
+        """{ name[variables] : conditions }, within the assumptions on sizes."""
+        solver = self.solver
+        found = basic_set(solver.ctx, solver.sizes, variables, [without_floor(c) for c in conditions])
+        return Set.from_basic_set(found).set_tuple_name(name).intersect_params(solver.context)
+
+    def free_map(self, tag: str, variables: Sequence[str], target: str, index: Sequence[Aff]) -> Map:
+        """{ tag[variables] -> target[index] } for any values of the variables."""
+        return Map.from_basic_map(basic_map(self.solver.ctx, self.solver.sizes, variables, index, tag, target))
 
     def map(self, n: int, tag: str, target: str, index: Iterable[Aff]) -> Map:
-        return self.solver.map(self.domains[n], self.variables(n), tag, target, list(index))
+        """{ tag[variables] -> target[index] } over the executed iterations of site n."""
+        found = self.free_map(tag, self.variables(n), target, list(index))
+        return found.intersect_domain(self.domains[n].set_tuple_name(tag))
 
     def union(self, maps: Iterable[Map | UnionMap]) -> UnionMap:
         out = self.solver.empty()
@@ -239,7 +248,7 @@ class Relations:
         if all(e.is_const and s.is_const and 0 <= e.const < s.const for e, s in zip(a.address.index, shape, strict=True)):
             return None
         inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
-        allowed = self.solver.set(f"L{a.site}", self.variables(a.site), inside)
+        allowed = self.set(f"L{a.site}", self.variables(a.site), inside)
         return self.domains[a.site].subtract(allowed).set_tuple_name(a.tag)
 
     def cells(self, accesses: Iterable[Tagged], *, folded: bool = False) -> UnionMap:
@@ -260,20 +269,19 @@ class Relations:
                     maps.append(self.map(n, f"L{n}r{m}", "", self.brief_time(n, 0)))
         for b in self.program.buffers:
             if b.role == "param":
-                index = ", ".join(f"d{k}" for k in range(len(b.shape)))
                 for name, at in (("I", -1), ("E", self.end)):
-                    zeros = ", ".join(["0"] * len(self.telling))
-                    maps.append(self.solver.read_map(f"{{ {name}_{mangle(b.name)}[{index}] -> [{at}, {zeros}] }}"))
+                    time = [Aff(at), *[ZERO] * len(self.telling)]
+                    maps.append(self.free_map(f"{name}_{mangle(b.name)}", coordinates(b), "", time))
         return self.union(maps)
 
     def whole(self, tag: str, name: str) -> UnionMap:
         """{ tag_name[index] -> cell } over a parameter's whole shape."""
         b = self.program.buffer[name]
-        dims = [f"d{k}" for k in range(len(b.shape))]
-        index = [Aff.of(d) for d in dims]
-        text = f"{{ {tuple_text(f'{tag}_{mangle(name)}', index)} -> {tuple_text(f'C_{mangle(name)}', index)} : "
-        text += " and ".join(f"0 <= {d_} < {size_text(s)}" for d_, s in zip(map(mangle, dims), b.shape, strict=True))
-        return self.solver.read_map(text + (" }" if dims else "true }")).intersect_params(self.solver.context)
+        dims = coordinates(b)
+        inside = [c for d, s in zip(dims, b.shape, strict=True) for c in (Constraint.ge(d, 0), Constraint.lt(d, s))]
+        domain = self.set(f"{tag}_{mangle(name)}", dims, inside)
+        found = self.free_map(f"{tag}_{mangle(name)}", dims, f"C_{mangle(name)}", [Aff.of(d) for d in dims])
+        return found.intersect_domain(domain).to_union_map()
 
     @cached_property
     def initial(self) -> UnionMap:
@@ -332,7 +340,7 @@ class Relations:
 
     def statement_domain(self, statement: str) -> Set:
         s = self.program.statement[statement]
-        return self.solver.set(statement, list(s.loops), s.domain)
+        return self.set(statement, s.loops, s.domain)
 
     def set_union(self, sets: Iterable[Set | UnionSet]) -> UnionSet:
         out = self.solver.empty_set()
@@ -341,5 +349,6 @@ class Relations:
         return out
 
 
-def size_text(e: Aff) -> str:
-    return tuple_text("", [e])[1:-1]
+def coordinates(b: Buffer) -> list[str]:
+    """Names for the dimensions of a buffer; no name of a program has a blank."""
+    return [f"at {k}" for k in range(len(b.shape))]

@@ -73,10 +73,10 @@ class Solver:
         return isl.Map.read_from_str(self.ctx, text).intersect_domain(domain.set_tuple_name(tag))
 
     def empty(self) -> isl.UnionMap:
-        return isl.UnionMap.read_from_str(self.ctx, self.header + "{ }")
+        return isl.UnionMap.empty(self.context.get_space())
 
     def empty_set(self) -> isl.UnionSet:
-        return isl.UnionSet.read_from_str(self.ctx, self.header + "{ }")
+        return isl.UnionSet.empty(self.context.get_space())
 
     def read_map(self, body: str) -> isl.UnionMap:
         return isl.UnionMap.read_from_str(self.ctx, self.header + body)

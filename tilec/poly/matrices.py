@@ -78,3 +78,21 @@ def _named(space: isl.Space, parameters: Sequence[str]) -> isl.Space:
     for n, name in enumerate(parameters):
         space = space.set_dim_name(_T.param, n, mangle(name))
     return space
+
+
+def basic_map(
+    ctx: isl.Context, parameters: Sequence[str], variables: Sequence[str], index: Sequence[Aff], tag: str = "", into: str = ""
+) -> isl.BasicMap:
+    """{ tag[variables] -> into[index] } with those parameters (tilec names)."""
+    outs = [f"out {k}" for k in range(len(index))]  # no name of a program has a blank
+    rows = _Rows((*parameters, *variables, *outs))
+    first = len(parameters) + len(variables)
+    for k, e in enumerate(index):
+        coefficients, const = rows.row(e)
+        rows.equal.append(({**coefficients, first + k: -1}, const))
+    space = _named(isl.Space.alloc(ctx, len(parameters), len(variables), len(index)), parameters)
+    equal, at_least = rows.matrices(ctx)
+    found = isl.BasicMap.from_constraint_matrices(space, equal, at_least, _T.param, _T.in_, _T.out, _T.div, _T.cst)
+    if tag:
+        found = found.set_tuple_name(_T.in_, tag)
+    return found.set_tuple_name(_T.out, into) if into else found

@@ -1,0 +1,1 @@
+"""How long tilec takes: `python -m benchmarks` prints a table, `make bench` writes docs/performance.md from it."""
