@@ -232,6 +232,8 @@ class Machine:
             self.fault("bounds", f"{event.text} accesses {instance_text(buffer.name, index)} outside its shape")
         private = tuple((s.kind, s.value) for s in above if s.kind in ir.UNORDERED_KINDS)
         threads = event.thread if buffer.memory == "register" else ()
+        if buffer.owner is None and buffer.memory in ("shared", "register") and self.program.has_launches:
+            private = (("launch", event.block[0]),)  # a launch leaves nothing there
         cell = (buffer.name, index, private, threads)
         self.touched.setdefault(cell, []).append((event, write))
         return cell, above

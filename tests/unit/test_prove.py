@@ -280,3 +280,18 @@ def test_a_chain_of_copies_is_followed():
         return (node,)
 
     assert check(replace(p, buffers=(*p.buffers, again), body=transform(p.body, add))).status == "legal"
+
+
+def test_shared_memory_does_not_outlive_a_launch():
+    p = h.neighbours_on_threads()
+    one = p.body[0]
+    assert isinstance(one, Loop)
+    first, _, second = one.body
+    apart = replace(
+        p,
+        buffers=tuple(replace(b, owner=None) if b.name == "t" else b for b in p.buffers),
+        body=(replace(one, body=(first,)), replace(one, var="b2", body=(second,))),
+    )
+    verdict = check(apart)
+    assert verdict.status == "illegal" and verdict.witness is not None and verdict.witness.kind == "lost value"
+    assert check(replace(apart, buffers=tuple(replace(b, memory="global") for b in apart.buffers))).status == "legal"

@@ -105,8 +105,8 @@ def _launch(
         held = footprint.known("register")
         if registers is None and per_block is not None and held:
             # what a thread keeps is a floor of what it is given: addresses and fragments come on top
-            least = min(-(-held // 4), machine.limits.registers_per_thread)
-            resident = replace(occupancy(machine, per_block, least, shared), floor=least)
+            floor = min(-(-held // 4), machine.limits.registers_per_thread)
+            resident = replace(occupancy(machine, per_block, floor, shared), floor=floor)
     time = None
     if machine is not None and machine.figures and known:
         bytes_ = mine.total("global")

@@ -137,7 +137,7 @@ def text(e: Expr, load: Callable[[int], str], index: Callable[[Aff], str] = str,
             return load(n)
         case Index(aff=a):
             body = index(a)
-            return body if body.replace("_", "").isalnum() else wrap(body, 6 if "(" == body[:1] else 4)
+            return body if body.replace("_", "").isalnum() else wrap(body, 6 if body[:1] == "(" else 4)
         case Scalar(name=name):
             return name
         case Unary(op="-", x=x):

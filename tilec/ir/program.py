@@ -12,7 +12,8 @@ serial, unrolled and pipelined ones follow each other and reuse the same cells; 
 ones are unordered, and have their own cells of every buffer owned at or below the loop. A Leaf evaluates its statement's
 expression at the instance `instance(loop variables)`, n-th load from reads[n], and updates `target` (for `op` not "=" the
 target's old value is a read too). An Inline evaluates another statement's expression in place, rounded to that statement's target
-dtype. A buffer's contents are undefined at the start of each iteration of its owner; register cells also carry the
+dtype. A buffer's contents are undefined at the start of each iteration of its owner, and what is in shared memory or registers
+does not outlive a kernel launch (a top-level nest, where loops are bound); register cells also carry the
 thread indices of the accessing action. An asynchronous Copy runs at any moment until a Wait that covers its Commit group.
 
 Logical and physical. A statement's accesses are *logical* indices of the original buffers: a temporary declared inside loops has
@@ -35,6 +36,7 @@ ORDERED_KINDS = ("serial", "unrolled", "pipelined")
 THREAD_KINDS = ("thread.x", "thread.y", "thread.z")
 BLOCK_KINDS = ("block.x", "block.y", "block.z")
 UNORDERED_KINDS = ("parallel", "vector", *BLOCK_KINDS, *THREAD_KINDS)
+LAUNCH_KINDS = (*BLOCK_KINDS, *THREAD_KINDS)
 APART_KINDS = ("parallel", "vector", *BLOCK_KINDS)  # unordered, and no barrier can order their iterations
 UPDATE_OPS = ("+=", "*=", "max=", "min=")
 
@@ -52,7 +54,7 @@ class Buffer:
     name: str
     dtype: str
     shape: tuple[Aff, ...]  # physical extents: constants, or affine in the sizes
-    role: str = "temp"  # param: an argument; temp: declared in the kernel; cache: made by cache_read/cache_write; partial: by split_reduction
+    role: str = "temp"  # param: an argument; temp: declared; cache: by cache_read or cache_write; partial: by split_reduction
     memory: str = "global"
     owner: str | None = (
         None  # the loop (its variable, on the common path of all accesses) whose iterations own it; None: the program
@@ -199,6 +201,17 @@ class Program:
     @cached_property
     def statement(self) -> dict[str, Statement]:
         return {s.name: s for s in self.statements}
+
+    @cached_property
+    def has_launches(self) -> bool:
+        """Is some loop bound to blocks or threads, so that top-level nests are kernel launches?"""
+
+        def bound(nodes: tuple[Node, ...]) -> bool:
+            return any(
+                isinstance(n, Loop | Guard) and ((isinstance(n, Loop) and n.kind in LAUNCH_KINDS) or bound(n.body)) for n in nodes
+            )
+
+        return bound(self.body)
 
     @property
     def source(self) -> Program:

@@ -261,18 +261,28 @@ class Relations:
     def clock(self) -> UnionMap:
         """{ access -> time }, virtual writers and readers included."""
         maps: list[Map | UnionMap] = [
-            self.map(a.site, a.tag, "", self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
+            self.times[a.tag].intersect_domain(self.domains[a.site].set_tuple_name(a.tag)) for a in self.tagged
         ]
         for n, leaf in self.leaves():  # inlined loads touch no storage but have a time
             for m, flat in enumerate(flat_reads(leaf)):
                 if isinstance(flat.source, Inline):
                     maps.append(self.map(n, f"L{n}r{m}", "", self.brief_time(n, 0)))
+        maps += [m for tag, m in self.times.items() if tag[0] in "IE"]
+        return self.union(maps)
+
+    @cached_property
+    def times(self) -> dict[str, Map]:
+        """The clock of each access to storage by tag, for any values of the variables, executed or not."""
+        out = {
+            a.tag: self.free_map(a.tag, self.variables(a.site), "", self.brief_time(a.site, 1 if a.role == "write" else 0))
+            for a in self.tagged
+        }
         for b in self.program.buffers:
             if b.role == "param":
                 for name, at in (("I", -1), ("E", self.end)):
-                    time = [Aff(at), *[ZERO] * len(self.telling)]
-                    maps.append(self.free_map(f"{name}_{mangle(b.name)}", coordinates(b), "", time))
-        return self.union(maps)
+                    tag, time = f"{name}_{mangle(b.name)}", [Aff(at), *[ZERO] * len(self.telling)]
+                    out[tag] = self.free_map(tag, coordinates(b), "", time)
+        return out
 
     def whole(self, tag: str, name: str) -> UnionMap:
         """{ tag_name[index] -> cell } over a parameter's whole shape."""
