@@ -86,9 +86,10 @@ def loop_tree(program: Program) -> str:
 def header(program: Program) -> list[str]:
     """Name and parameters, sizes, assumptions, permissions: one line each, the optional ones only where they say something."""
     scope = Scope.of(program)
-    parameters = [f"{b.name}: {b.dtype}{scope.shape(b)}" for b in program.buffers if b.role == "param"]
-    parameters += [f"{name}: {dtype}" for name, dtype in program.scalars]
-    lines = [f"{program.name}({', '.join(parameters)})"]
+    parameters = {b.name: f"{b.name}: {b.dtype}{scope.shape(b)}" for b in program.buffers if b.role == "param"}
+    parameters |= {name: f"{name}: {dtype}" for name, dtype in program.scalars}
+    order = program.parameters or tuple(parameters)
+    lines = [f"{program.name}({', '.join(parameters[name] for name in order)})"]
     sizes = [f"{name} = {value}" for name, value in program.bound] + list(program.sizes)
     if sizes:
         lines.append(f"sizes: {', '.join(sizes)}")

@@ -188,6 +188,7 @@ class Program:
     buffers: tuple[Buffer, ...]
     statements: tuple[Statement, ...]
     body: tuple[Node, ...]
+    parameters: tuple[str, ...] = ()  # arrays and scalars in the order of the call; (): arrays, then scalars
     bound: tuple[tuple[str, int], ...] = ()  # sizes given at schedule(...)
     reassociate: frozenset[str] = frozenset()  # buffers whose float sums may change their order
     contract: bool = False

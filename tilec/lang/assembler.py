@@ -267,6 +267,7 @@ class Assembler:
             buffers=tuple(self.buffers.values()),
             statements=tuple(self.statements),
             body=tuple(self._frames[0].body),
+            parameters=tuple(self.parameters),
         )
 
 
