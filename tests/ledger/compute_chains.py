@@ -88,7 +88,7 @@ def elementwise_fusion() -> dict[str, Any]:
 
 @cache
 def add_and_norm(fused: bool, rows: int = 16) -> int:
-    """Bytes of activations that the addition and the norm move; the row is kept while it is normalised. G, a weight, is left out."""
+    """Bytes that the addition and the norm move; the row is kept while it is normalised. G, a weight, is left out."""
     s = add_rmsnorm.schedule()
     if fused:
         s = s.fuse_siblings("H.i", "Y.i").cache_write("H", at="H.i", memory="shared")

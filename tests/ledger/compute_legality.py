@@ -79,7 +79,7 @@ def bits(s: Schedule) -> bytes:
 
 
 def orders_of_other_loops() -> dict[str, Any]:
-    """i-k-j and blocks of k keep every sum's order: legal without a permission, same bits. Split sums, a parallel k are refused."""
+    """i-k-j and blocks of k keep every sum's order: legal as it stands, same bits. A split sum, a parallel k are refused."""
     s = product.schedule()
     kept = [s.reorder("i", "k", "j"), s.split("k", 32, into=("ko", "ki")), blocked(s, "C", 4, 8, 32)]
     other = [lambda: s.split("k", 32, into=("ko", "ki")).split_reduction("acc", "ko"), lambda: s.parallel("k")]
