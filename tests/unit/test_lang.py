@@ -72,7 +72,7 @@ def test_gemm_as_written() -> None:
 
 def test_annotations_work_when_they_are_evaluated() -> None:
     assert str(f32[M + 2, 2 * N - 1, 3, N // 2, K % 4].shape) == str((M + 2, 2 * N - 1, 3, N // 2, K % 4))
-    assert [str(e) for e in (1 + M, 8 - M, -M)] == ["M + 1", "-M + 8", "-M"]
+    assert [str(e) for e in (1 + M, 8 - M, -M)] == ["M + 1", "8 - M", "-M"]
 
 
 def test_sizes_state_assumptions() -> None:
