@@ -227,3 +227,16 @@ def test_only_partial_results_of_a_reduction_are_merged_into_it():
     original = replace(summed(), reassociate=frozenset({"s"}))
     foreign = Merge(h.address("s"), h.address("X", 0), "+=", (), h.affs(0))
     assert "no partial result" in refused(scheduled(original, *original.body[:2], foreign, original.body[2])).text
+
+
+def test_a_wait_inside_a_parallel_loop_is_none_for_copies_around_it():
+    """Iteration o waits for itself alone; iteration 1 may read before iteration 0 has waited."""
+    original = identity_nest()
+    copy = Copy(h.address("X_shared", "c"), h.address("X", "c"), h.affs("c"), asynchronous=True)
+    leaf = Leaf("S0", h.affs("o"), h.address("Y", "o"), (h.address("X_shared", "o"),))
+    buffers = (*original.buffers, Buffer("X_shared", "f32", (N,), "cache", "shared", root="X"))
+    fetch = h.loop("c", "N", copy), Commit()
+    inside = scheduled(original, *fetch, h.loop("o", "N", Wait(0), leaf, kind="parallel"), buffers=buffers)
+    assert refused(inside).kind == "race"
+    around = scheduled(original, *fetch, Wait(0), h.loop("o", "N", leaf, kind="parallel"), buffers=buffers)
+    assert check(around).status == "legal"

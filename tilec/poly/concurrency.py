@@ -150,16 +150,15 @@ class HappensBefore:
 
     def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
         """{ a -> b : a barrier of their block stands between them }."""
-        return self.after_barrier(
-            self.short_clock(a.site, a.tag), self.short_clock(b.site, b.tag), self.region(self.r.sites[a.site])
-        )
+        regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+        return self.after_barrier(self.short_clock(a.site, a.tag), self.short_clock(b.site, b.tag), regions)
 
-    def after_barrier(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
+    def after_barrier(self, a: UnionMap, b: UnionMap, regions: tuple[int, int]) -> UnionMap:
         bars = self.barriers
         if bars.is_empty():
             return self.solver.empty()
-        first = self.before(a, bars).intersect(self.in_region(a, bars, depth))
-        second = self.before(bars, b).intersect(self.in_region(bars, b, depth))
+        first = self.before(a, bars).intersect(self.in_region(a, bars, regions[0]))
+        second = self.before(bars, b).intersect(self.in_region(bars, b, regions[1]))
         return first.apply_range(second)
 
     # -- asynchronous copies ----------------------------------------
@@ -167,14 +166,12 @@ class HappensBefore:
     def actions(self, kind: type) -> list[int]:
         return [n for n, s in enumerate(self.r.sites) if isinstance(s.action, kind)]
 
-    @cached_property
-    def commits(self) -> UnionMap:
-        return self.r.union(self.clock_of(n) for n in self.actions(Commit))
-
     def covering(self, n: int) -> UnionMap:
         """{ T{n}[v], an asynchronous copy -> T{w}[v'], each Wait that covers its group }."""
         r, depth = self.r, self.region(self.r.sites[n])
-        copy, commits = self.clock_of(n), self.commits
+        # a commit or wait in an iteration of an unordered loop is none for the copies around that loop
+        near = {m for kind in (Commit, Wait) for m in self.actions(kind) if self.region(r.sites[m]) == depth}
+        copy, commits = self.clock_of(n), r.union(self.clock_of(m) for m in self.actions(Commit) if m in near)
         if commits.is_empty():
             return self.solver.empty()
         later = self.before(copy, commits).intersect(self.in_region(copy, commits, depth))
@@ -184,6 +181,8 @@ class HappensBefore:
         for w in self.actions(Wait):
             action = r.sites[w].action
             assert isinstance(action, Wait)
+            if w not in near:
+                continue
             reached = first
             for _ in range(action.n):
                 reached = reached.apply_range(following)
@@ -225,8 +224,8 @@ class HappensBefore:
         clock = self.short_clock(b.site, b.tag)
         if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
             return self.before(waited.apply_range(self.waits), clock)
-        depth = self.region(self.r.sites[a.site])
-        return waited.apply_range(self.after_barrier(self.waits, clock, depth))
+        regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+        return waited.apply_range(self.after_barrier(self.waits, clock, regions))
 
     # -- races ----------------------------------------
 
