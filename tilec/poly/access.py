@@ -37,7 +37,7 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.ir.tree import Site, sites, updates
-from tilec.poly.isl import Map, Set, Solver, UnionMap, UnionSet, mangle, without_floor
+from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, mangle, without_floor
 from tilec.poly.matrices import basic_map, basic_set
 
 ZERO = Aff(0)
@@ -271,17 +271,45 @@ class Relations:
         return self.union(maps)
 
     @cached_property
-    def times(self) -> dict[str, Map]:
-        """The clock of each access to storage by tag, for any values of the variables, executed or not."""
-        out = {
-            a.tag: self.free_map(a.tag, self.variables(a.site), "", self.brief_time(a.site, 1 if a.role == "write" else 0))
-            for a in self.tagged
-        }
+    def moments(self) -> dict[str, tuple[list[str], list[Aff]]]:
+        """Of each access to storage by tag: its variables, and its time in these."""
+        out = {a.tag: (self.variables(a.site), self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged}
         for b in self.program.buffers:
             if b.role == "param":
                 for name, at in (("I", -1), ("E", self.end)):
-                    tag, time = f"{name}_{mangle(b.name)}", [Aff(at), *[ZERO] * len(self.telling)]
-                    out[tag] = self.free_map(tag, coordinates(b), "", time)
+                    out[f"{name}_{mangle(b.name)}"] = coordinates(b), [Aff(at), *[ZERO] * len(self.telling)]
+        return out
+
+    @cached_property
+    def times(self) -> dict[str, Map]:
+        """{ access -> time } by tag, for any values of the variables, executed or not."""
+        return {tag: self.free_map(tag, names, "", time) for tag, (names, time) in self.moments.items()}
+
+    def later(self, a: str, b: str) -> Map:
+        """{ a -> b : a's time is after b's } of two tags, for any values of their variables."""
+        (names, time), (others, other) = self.moments[a], self.moments[b]
+        return self.after(names, time, others, other).set_tuple_name(T.in_, a).set_tuple_name(T.out, b)
+
+    def after(self, names: Sequence[str], time: Sequence[Aff], others: Sequence[str], other: Sequence[Aff]) -> Map:
+        """{ names -> others : time > other, lexicographically }; the entries of both are variables or constants."""
+        equal = Map.universe(Space.alloc(self.solver.ctx, 0, len(names), len(others)))
+        out = Map.empty(equal.get_space())
+        for e, f in zip(time, other, strict=True):
+            v, w = e.single, f.single
+            if v is not None and w is not None:
+                left, right = names.index(v), others.index(w)
+                out = out.union(equal.order_gt(T.in_, left, T.out, right))
+                equal = equal.equate(T.in_, left, T.out, right)
+            elif v is not None:
+                out = out.union(equal.lower_bound_si(T.in_, names.index(v), f.const + 1))
+                equal = equal.fix_si(T.in_, names.index(v), f.const)
+            elif w is not None:
+                out = out.union(equal.upper_bound_si(T.out, others.index(w), e.const - 1))
+                equal = equal.fix_si(T.out, others.index(w), e.const)
+            elif e.const > f.const:
+                return out.union(equal)
+            elif e.const < f.const:
+                return out
         return out
 
     def whole(self, tag: str, name: str) -> UnionMap:

@@ -17,7 +17,9 @@ from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
-from tilec.poly.isl import Map, Set, UnionMap
+from tilec.poly.isl import Map, Set, Solver, UnionMap, isl
+
+_T = isl.dim_type
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,15 @@ class HappensBefore:
 
     def vary(self, a: Tagged, b: Tagged, equal: int, then: str | None) -> Map:
         """{ a -> b : the first `equal` common loops agree, and the next one differs (`then`: "<", ">", "!=" or None) }."""
-        va, vb = self.r.variables(a.site), self.r.variables(b.site)
-        left, right = [f"x{n}" for n in range(len(va))], [f"y{n}" for n in range(len(vb))]
-        terms = [f"{left[n]} = {right[n]}" for n in range(equal)]
-        if then is not None:
-            terms.append(f"{left[equal]} {then} {right[equal]}")
-        text = f"{{ {a.tag}[{', '.join(left)}] -> {b.tag}[{', '.join(right)}] : {' and '.join(terms) or 'true'} }}"
-        return Map.read_from_str(self.solver.ctx, text)
+        out = pair_space(self.solver, len(self.r.variables(a.site)), len(self.r.variables(b.site)))
+        for n in range(equal):
+            out = out.equate(_T.in_, n, _T.out, n)
+        if then == "!=":
+            out = out.order_lt(_T.in_, equal, _T.out, equal).union(out.order_gt(_T.in_, equal, _T.out, equal))
+        elif then is not None:
+            order = out.order_lt if then == "<" else out.order_gt
+            out = order(_T.in_, equal, _T.out, equal)
+        return out.set_tuple_name(_T.in_, a.tag).set_tuple_name(_T.out, b.tag)
 
     # -- the order ----------------------------------------
 
@@ -140,9 +144,10 @@ class HappensBefore:
     def same_region(self, depth: int) -> UnionMap:
         """{ time -> time : the first `depth` dimensions agree }."""
         width = self.width
-        left, right = [f"x{n}" for n in range(width)], [f"y{n}" for n in range(width)]
-        terms = " and ".join(f"x{n} = y{n}" for n in range(depth)) or "true"
-        return self.solver.read_map(f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {terms} }}")
+        out = pair_space(self.solver, width, width)
+        for n in range(depth):
+            out = out.equate(_T.in_, n, _T.out, n)
+        return out.to_union_map()
 
     def in_region(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
         """{ x -> y : x and y belong to one block }."""
@@ -336,6 +341,11 @@ class HappensBefore:
 
     def thread_map(self, a: Tagged) -> Map:
         return self.r.map(a.site, a.tag, "", thread_indices(self.r.sites[a.site]))
+
+
+def pair_space(solver: Solver, left: int, right: int) -> Map:
+    """{ [left dimensions] -> [right dimensions] }, all pairs."""
+    return Map.universe(isl.Space.alloc(solver.ctx, 0, left, right))
 
 
 def _earliest(pairs: UnionMap, clock: UnionMap) -> UnionMap:

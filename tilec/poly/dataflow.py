@@ -12,7 +12,7 @@ from functools import lru_cache
 from tilec.ir.program import Buffer, Copy, Identity, Leaf, Merge, Program
 from tilec.ir.tree import updates
 from tilec.poly.access import Relations, Tagged, Unresolved, written_params
-from tilec.poly.isl import Map, Solver, UnionMap, UnionSet, isl, mangle, pieces_of_map, pieces_of_set
+from tilec.poly.isl import Map, Solver, T, UnionMap, UnionSet, mangle, pieces_of_map, pieces_of_set
 
 
 class Endless(Unresolved):
@@ -31,47 +31,57 @@ class Flow:
     undefined: UnionSet
 
 
-def flow(sinks: UnionMap, must: UnionMap, may: UnionMap, clock: UnionMap) -> Flow:
-    """The must-source that is last before each sink, and the may-sources between the two. Arguments are { access -> cell } and
-    { access -> time }.
+def flow(r: Relations, sinks: UnionMap, must: UnionMap, may: UnionMap) -> Flow:
+    """The must-source that is last before each sink, and the may-sources between the two. Relations are { access -> cell }.
 
     Every sink is compared with one writer at a time, then the last of the writers' last ones is taken: each step is an exact
     operation on small relations. isl's own `compute_flow` does the same and is not used: it loses reads whose cells no write of
     a strided set reaches (seen in isl 0.27; tests/property has the program).
     """
-    times = {m.get_tuple_name(isl.dim_type.in_): m for m in pieces_of_map(clock)}
     musts, mays = _by_cell(must), _by_cell(may)
-    sources = clock.empty(clock.get_space())
+    sources = sinks.empty(sinks.get_space())
     reached = sources.domain()
     for sink in pieces_of_map(sinks):
-        cell, now = _range_name(sink), times[sink.get_tuple_name(isl.dim_type.in_)]
-        # one writer's executions follow each other as their coordinates do
-        last = [(m.lexmax(), at) for m, at in _earlier(sink, now, musts.get(cell, ()), times)]
-        if len(last) > 1:
-            latest = last[0][0].apply_range(last[0][1])
-            for m, at in last[1:]:
-                latest = latest.union(m.apply_range(at))
-            latest = latest.lexmax()
-            last = [(m.intersect(latest.apply_range(at.reverse())), at) for m, at in last]
+        cell = _range_name(sink)
+        last = _latest(r, [(_last(m), at) for m, at in _earlier(r, sink, musts.get(cell, ()))])
         for m, _ in last:
             sources = sources.union(m.to_union_map())
             reached = reached.union(m.domain().to_union_set())
-        for m, at in _earlier(sink, now, mays.get(cell, ()), times):
+        for m, at in _earlier(r, sink, mays.get(cell, ())):
             for before, when in last:  # a may-source counts where it comes after the last must-source
-                m = m.subtract(before.apply_range(when).lex_gt_map(at))
+                m = m.subtract(before.apply_range(r.later(when, at)))
             sources = sources.union(m.to_union_map())
     return Flow(sources, sinks.domain().subtract(reached))
 
 
-def _earlier(sink: Map, now: Map, writes: Iterable[Map], times: dict[str, Map]) -> Iterator[tuple[Map, Map]]:
-    """For each writer { sink -> its writes of the same cell before }, where there are any, and its { write -> time }."""
+def _earlier(r: Relations, sink: Map, writes: Iterable[Map]) -> Iterator[tuple[Map, str]]:
+    """For each writer { sink -> its writes of the same cell before }, where there are any, and the writer's tag."""
     for write in writes:
         same = sink.apply_range(write.reverse())
         if not same.is_empty():
-            at = times[write.get_tuple_name(isl.dim_type.in_)]
-            pairs = same.intersect(now.lex_gt_map(at))
+            tag = write.get_tuple_name(T.in_) or ""
+            pairs = same.intersect(r.later(sink.get_tuple_name(T.in_) or "", tag))
             if not pairs.is_empty():
-                yield pairs, at
+                yield pairs, tag
+
+
+def _last(pairs: Map) -> Map:
+    """Of one writer's executions the last: they follow each other as their coordinates do."""
+    return pairs if pairs.plain_is_single_valued() else pairs.lexmax()
+
+
+def _latest(r: Relations, last: list[tuple[Map, str]]) -> list[tuple[Map, str]]:
+    """Of several writers' last executions the latest, for each sink."""
+    for n in range(len(last)):
+        for k in range(n):
+            (a, at), (b, when) = last[k], last[n]
+            both = a.domain().intersect(b.domain())
+            if both.is_empty():
+                continue
+            beaten = a.intersect(b.apply_range(r.later(when, at))).domain()
+            last[k] = a.subtract_domain(beaten), at
+            last[n] = b.subtract_domain(both.subtract(beaten)), when
+    return [(m, tag) for m, tag in last if not m.is_empty()]
 
 
 def _by_cell(accesses: UnionMap) -> dict[str, list[Map]]:
@@ -82,7 +92,7 @@ def _by_cell(accesses: UnionMap) -> dict[str, list[Map]]:
 
 
 def _range_name(piece: Map) -> str:
-    return piece.get_tuple_name(isl.dim_type.out) or ""
+    return piece.get_tuple_name(T.out) or ""
 
 
 def value_flow(r: Relations) -> Flow:
@@ -91,7 +101,7 @@ def value_flow(r: Relations) -> Flow:
     reads = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer in written).union(r.final)
     starts = (r.whole("I", b.name) for b in r.program.buffers if b.role == "param" and b.name in written)
     writes = r.cells(a for a in r.tagged if a.role == "write").union(r.union(starts))
-    found = flow(reads, writes, r.solver.empty(), r.clock)
+    found = flow(r, reads, writes, r.solver.empty())
     # nothing comes between an argument that is never written and its readers
     constant = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer not in written)
     direct = constant.apply_range(r.initial.reverse())
@@ -108,7 +118,7 @@ def through(r: Relations, numbers: Iterable[int]) -> UnionMap:
     for n in numbers:
         domain = r.domains[n]
         write = domain.set_tuple_name(f"L{n}w").to_union_set()
-        pair = domain.set_tuple_name(f"L{n}r0").identity().set_tuple_name(isl.dim_type.in_, f"L{n}w")
+        pair = domain.set_tuple_name(f"L{n}r0").identity().set_tuple_name(T.in_, f"L{n}w")
         out.append(pair.to_union_map().intersect_domain(write))
     return r.union(out)
 
@@ -169,7 +179,7 @@ def transparent(r: Relations, found: Flow) -> UnionMap | None:
     sinks = [a for a in r.tagged if a.role != "write"]
     start, end = element_ends(r)
     writes = r.elements(real)
-    meant = flow(r.elements(sinks).union(end), writes.union(start), r.solver.empty(), r.clock)
+    meant = flow(r, r.elements(sinks).union(end), writes.union(start), r.solver.empty())
     copied = spaces(r, copies)
     direct = found.sources.subtract_range(copied)
     via = found.sources.intersect_range(copied).apply_range(through(r, copies)).apply_range(meant.sources)
@@ -265,7 +275,7 @@ def contributions(r: Relations, root: str, *, over_elements: bool = False) -> Co
         must = must.union(whole("I", root))
         ends.append(whole("E", root))
     sinks = where(a for a in mine if a.role == "read").union(r.union(ends))
-    found = flow(sinks, must, may, r.clock)
+    found = flow(r, sinks, must, may)
 
     middle = only(r, kinds)
     middle_writes = spaces(r, middle)
@@ -304,9 +314,9 @@ def _select(m: UnionMap, keep: Callable[[str], bool]) -> UnionMap:
 
 
 def _domain_name(piece: Map) -> str:
-    if piece.domain().is_wrapping() or not piece.has_tuple_name(isl.dim_type.in_):
+    if piece.domain().is_wrapping() or not piece.has_tuple_name(T.in_):
         return ""
-    return piece.get_tuple_name(isl.dim_type.in_) or ""
+    return piece.get_tuple_name(T.in_) or ""
 
 
 def _select_set(s: UnionSet, keep: Callable[[str], bool]) -> UnionSet:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import islpy as isl
-from islpy import BasicSet, Map, Set, UnionMap, UnionSet
+from islpy import BasicSet, Map, Set, Space, UnionMap, UnionSet
+from islpy import dim_type as T
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Constraint, Div
@@ -183,6 +184,8 @@ __all__ = [
     "OutOfBudget",
     "Set",
     "Solver",
+    "Space",
+    "T",
     "UnionMap",
     "UnionSet",
     "aff_text",

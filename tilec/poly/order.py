@@ -13,7 +13,7 @@ from tilec.ir.affine import Aff
 from tilec.ir.program import ORDERED_KINDS, Access, Address, Leaf, Loop, Program
 from tilec.ir.tree import Body
 from tilec.poly.access import Relations, Tagged, cell
-from tilec.poly.isl import OutOfBudget, Solver, UnionMap
+from tilec.poly.isl import OutOfBudget, Solver, UnionMap, isl
 
 KINDS = (("write", "read"), ("read", "write"), ("write", "write"))  # flow, anti, output
 
@@ -110,9 +110,7 @@ def _in_order(r: Relations, pairs: str) -> bool:
 
 
 def _increasing(r: Relations, width: int) -> UnionMap:
-    left, right = [f"x{n}" for n in range(width)], [f"y{n}" for n in range(width)]
-    ways = [" and ".join([*(f"x{m} = y{m}" for m in range(n)), f"x{n} < y{n}"]) for n in range(width)]
-    return r.solver.read_map(f"{{ [{', '.join(left)}] -> [{', '.join(right)}] : {' or '.join(ways)} }}")
+    return isl.Map.lex_lt(isl.Space.set_alloc(r.solver.ctx, 0, width)).to_union_map()
 
 
 @lru_cache(maxsize=256)
