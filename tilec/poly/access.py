@@ -14,7 +14,7 @@ Time is [position, variable, position, variable, …, position, phase]: the tree
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -285,20 +285,31 @@ class Relations:
         """{ access -> time } by tag, for any values of the variables, executed or not."""
         return {tag: self.free_map(tag, names, "", time) for tag, (names, time) in self.moments.items()}
 
-    def later(self, a: str, b: str) -> Map:
-        """{ a -> b : a's time is after b's } of two tags, for any values of their variables."""
+    def later(self, a: str, b: str, alike: Collection[str] = ()) -> Map:
+        """{ a -> b : a's time is after b's } of two tags, for any values of their variables; those in `alike` are equal."""
         (names, time), (others, other) = self.moments[a], self.moments[b]
-        return self.after(names, time, others, other).set_tuple_name(T.in_, a).set_tuple_name(T.out, b)
+        return self.after(names, time, others, other, alike).set_tuple_name(T.in_, a).set_tuple_name(T.out, b)
 
-    def after(self, names: Sequence[str], time: Sequence[Aff], others: Sequence[str], other: Sequence[Aff]) -> Map:
-        """{ names -> others : time > other, lexicographically }; the entries of both are variables or constants."""
+    def after(
+        self,
+        names: Sequence[str],
+        time: Sequence[Aff],
+        others: Sequence[str],
+        other: Sequence[Aff],
+        alike: Collection[str] = (),
+    ) -> Map:
+        """{ names -> others : time > other, lexicographically }; the entries of both are variables or constants.
+
+        alike: variables of both that must be equal.
+        """
         equal = Map.universe(Space.alloc(self.solver.ctx, 0, len(names), len(others)))
         out = Map.empty(equal.get_space())
         for e, f in zip(time, other, strict=True):
             v, w = e.single, f.single
             if v is not None and w is not None:
                 left, right = names.index(v), others.index(w)
-                out = out.union(equal.order_gt(T.in_, left, T.out, right))
+                if v not in alike or v != w:
+                    out = out.union(equal.order_gt(T.in_, left, T.out, right))
                 equal = equal.equate(T.in_, left, T.out, right)
             elif v is not None:
                 out = out.union(equal.lower_bound_si(T.in_, names.index(v), f.const + 1))

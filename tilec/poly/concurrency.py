@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
@@ -69,6 +68,8 @@ class HappensBefore:
 
     def __init__(self, r: Relations):
         self.r, self.solver = r, r.solver
+        self._between: dict[tuple[int, int], UnionMap] = {}
+        self._complete: dict[tuple[int, int, bool], UnionMap] = {}
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
 
     # -- what conflicts ----------------------------------------
@@ -104,9 +105,6 @@ class HappensBefore:
 
     # -- the order ----------------------------------------
 
-    def clock(self, a: Tagged) -> Map:
-        return self.r.map(a.site, a.tag, "", self.r.brief_time(a.site, 1 if a.role == "write" else 0))
-
     @cached_property
     def width(self) -> int:
         """Time dimensions that tell an action from every barrier, commit and wait: those down to the deepest of these."""
@@ -118,12 +116,14 @@ class HappensBefore:
         return [d for d in self.r.telling if d < 2 * max(depths, default=1) - 1]
 
     def short_clock(self, n: int, tag: str) -> UnionMap:
-        """{ tag[v] -> the first `width` dimensions of time }, enough to compare with a synchronising action."""
-        return self.r.map(n, tag, "", [self.r.time(n, 0)[d] for d in self.kept]).to_union_map()
+        """{ tag[v] -> the first `width` dimensions of time }, enough to compare with a synchronising action; executed or not."""
+        time = self.r.time(n, 0)
+        return self.r.free_map(tag, self.r.variables(n), "", [time[d] for d in self.kept]).to_union_map()
 
     def clock_of(self, n: int) -> UnionMap:
-        """{ T{n}[v] -> short time } of an action of any kind."""
-        return self.short_clock(n, f"T{n}")
+        """{ T{n}[v] -> short time } of the executed iterations of an action of any kind."""
+        time = self.r.time(n, 0)
+        return self.r.map(n, f"T{n}", "", [time[d] for d in self.kept]).to_union_map()
 
     @cached_property
     def barriers(self) -> UnionMap:
@@ -155,8 +155,11 @@ class HappensBefore:
 
     def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
         """{ a -> b : a barrier of their block stands between them }."""
-        regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
-        return self.after_barrier(self.short_clock(a.site, a.tag), self.short_clock(b.site, b.tag), regions)
+        key = (a.site, b.site)
+        if key not in self._between:
+            regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+            self._between[key] = self.after_barrier(self.short_clock(a.site, "A"), self.short_clock(b.site, "B"), regions)
+        return _renamed(self._between[key], a.tag, b.tag)
 
     def after_barrier(self, a: UnionMap, b: UnionMap, regions: tuple[int, int]) -> UnionMap:
         bars = self.barriers
@@ -224,13 +227,15 @@ class HappensBefore:
 
     def complete_before(self, a: Tagged, b: Tagged, *, same_thread: bool) -> UnionMap:
         """{ a, an access of an asynchronous copy -> b : the copy is complete, for b's thread, before b starts }."""
-        as_time = self.r.map(a.site, a.tag, f"T{a.site}", [Aff.of(v) for v in self.r.variables(a.site)]).to_union_map()
-        waited = as_time.apply_range(self.completions[a.site])
-        clock = self.short_clock(b.site, b.tag)
-        if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
-            return self.before(waited.apply_range(self.waits), clock)
-        regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
-        return waited.apply_range(self.after_barrier(self.waits, clock, regions))
+        key = (a.site, b.site, same_thread)
+        if key not in self._complete:
+            waited, clock = self.completions[a.site], self.short_clock(b.site, "B")
+            if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
+                self._complete[key] = self.before(waited.apply_range(self.waits), clock)
+            else:
+                regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+                self._complete[key] = waited.apply_range(self.after_barrier(self.waits, clock, regions))
+        return _renamed(self._complete[key], a.tag, b.tag)
 
     # -- races ----------------------------------------
 
@@ -275,37 +280,31 @@ class HappensBefore:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
         if not (_thread_bound(sa) or _thread_bound(sb)) or self.r.program.buffer[a.address.buffer].memory == "register":
             return
-        together = self.together(a, b, one_launch=True)
-        if together is None:
+        if not self.one_launch(sa, sb):
             return
-        conflict = self.same_cell(a, b).intersect(together)
-        if conflict.is_empty():
-            return
-        ia, ib = self.thread_map(a), self.thread_map(b)
-        other_thread = conflict.subtract(ia.apply_range(ib.reverse()))
-        if other_thread.is_empty():
-            return
-        for first, second, pairs in ((a, b, other_thread), (b, a, other_thread.reverse())):
-            ordered = self.before(self.clock(first).to_union_map(), self.clock(second).to_union_map())
-            open_pairs = pairs.to_union_map().intersect(ordered).subtract(self.barrier_between(first, second))
+        same_cell, same_thread = self.same_cell(a, b), self.same_thread(a, b)
+        for first, second in ((a, b),) if a is b else ((a, b), (b, a)):
+            pairs = same_cell.intersect(self.together_before(first, second, one_launch=True))
+            open_pairs = pairs.subtract(same_thread).to_union_map()
+            if not open_pairs.is_empty():
+                open_pairs = open_pairs.subtract(self.barrier_between(first, second))
             if not open_pairs.is_empty():
                 yield Race(
                     first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", threads=True
                 )
+            same_cell, same_thread = same_cell.reverse(), same_thread.reverse()
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):
             if not self._asynchronous(first.site):
                 continue
-            together = self.together(first, second, one_launch=False)
-            assert together is not None
+            together = self.together_before(first, second, one_launch=False)
             pairs = self.same_cell(first, second).intersect(together).to_union_map()
-            pairs = pairs.intersect(self.before(self.clock(first).to_union_map(), self.clock(second).to_union_map()))
             if first.site == second.site:  # the copy's own read and write
                 pairs = pairs.subtract(self.vary(first, second, len(self.r.variables(first.site)), None).to_union_map())
             if pairs.is_empty():
                 continue
-            same = self.thread_map(first).apply_range(self.thread_map(second).reverse()).to_union_map()
+            same = self.same_thread(first, second).to_union_map()
             mine, other = pairs.intersect(same), pairs.subtract(same)
             for part, is_mine in ((mine, True), (other, False)):
                 if part.is_empty():
@@ -319,28 +318,39 @@ class HappensBefore:
             if a is b:
                 break
 
-    def together(self, a: Tagged, b: Tagged, *, one_launch: bool) -> Map | None:
-        """{ a -> b : they first differ at an ordered or thread loop, or in the text }; None where that cannot be.
+    def one_launch(self, sa: Site, sb: Site) -> bool:
+        """Can the two run in one block of one kernel launch?"""
+        _, shared = common(sa, sb)
+        return sa.position[0] == sb.position[0] and not any(
+            loop.kind.startswith("block") for s in (sa, sb) for loop in s.loops[shared:]
+        )
+
+    def together_before(self, first: Tagged, second: Tagged, *, one_launch: bool) -> Map:
+        """{ first -> second : first precedes second in the tree, by an ordered or thread loop or by the text }.
 
         With one_launch, only pairs that run in the same block of one kernel launch.
         """
-        sa, sb = self.r.sites[a.site], self.r.sites[b.site]
+        sa, sb = self.r.sites[first.site], self.r.sites[second.site]
         _, shared = common(sa, sb)
         start = 0
         if one_launch:
-            if sa.position[0] != sb.position[0]:
-                return None  # two top-level nests
-            if any(loop.kind.startswith("block") for s in (sa, sb) for loop in s.loops[shared:]):
-                return None
             start = max((n + 1 for n, loop in enumerate(sa.loops[:shared]) if loop.kind.startswith("block")), default=0)
-        out = self.vary(a, b, shared, None)
-        for n in range(start, shared):
-            if sa.loops[n].kind not in APART_KINDS:
-                out = out.union(self.vary(a, b, n, "!="))
-        return out
+        alike = {loop.var for n, loop in enumerate(sa.loops[:shared]) if n < start or loop.kind in APART_KINDS}
+        return self.r.later(second.tag, first.tag, alike).reverse()
+
+    def same_thread(self, a: Tagged, b: Tagged) -> Map:
+        return self.thread_map(a).apply_range(self.thread_map(b).reverse())
 
     def thread_map(self, a: Tagged) -> Map:
-        return self.r.map(a.site, a.tag, "", thread_indices(self.r.sites[a.site]))
+        """{ a -> its hardware thread }, executed or not."""
+        return self.r.free_map(a.tag, self.r.variables(a.site), "", thread_indices(self.r.sites[a.site]))
+
+
+def _renamed(pairs: UnionMap, left: str, right: str) -> UnionMap:
+    """The same pairs under other tags; they have at most one of each."""
+    if pairs.is_empty():
+        return pairs
+    return pairs.as_map().set_tuple_name(_T.in_, left).set_tuple_name(_T.out, right).to_union_map()
 
 
 def pair_space(solver: Solver, left: int, right: int) -> Map:
