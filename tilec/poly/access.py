@@ -161,9 +161,9 @@ class Relations:
         return [*(full[d] for d in self.telling), full[-1]]
 
     @cached_property
-    def domains(self) -> list[Set]:
-        """The executed iterations of each site, as L{n}[variables]."""
-        return [self.set(f"L{n}", self.variables(n), s.conditions) for n, s in enumerate(self.sites)]
+    def domains(self) -> dict[int, Set]:
+        """The executed iterations of each site, as L{n}[variables], made when they are asked for."""
+        return _Domains(self)
 
     def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> Set:
         """{ name[variables] : conditions }, within the assumptions on sizes."""
@@ -396,6 +396,16 @@ class Relations:
         for s in sets:
             out = out.union(s if isinstance(s, UnionSet) else s.to_union_set())
         return out
+
+
+class _Domains(dict[int, Set]):
+    def __init__(self, r: Relations):
+        super().__init__()
+        self.r = r
+
+    def __missing__(self, n: int) -> Set:
+        self[n] = self.r.set(f"L{n}", self.r.variables(n), self.r.sites[n].conditions)
+        return self[n]
 
 
 def coordinates(b: Buffer) -> list[str]:

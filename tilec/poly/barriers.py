@@ -8,7 +8,7 @@ from functools import lru_cache
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, Barrier, Guard, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, put, transform
 from tilec.poly.access import Relations, Unresolved
-from tilec.poly.concurrency import HappensBefore, Race, common
+from tilec.poly.concurrency import HappensBefore, Pairs, Race, common
 from tilec.poly.isl import OutOfBudget, Solver
 
 _MOST = 32  # two rounds a level of phases; a tree deeper than this is left to the proof
@@ -57,11 +57,11 @@ class _Place:
 @lru_cache(maxsize=256)
 def _inserted(program: Program, budget: int | None) -> Program:
     """Innermost levels first, so that a barrier inside a loop spares one around it; per level the fewest cuts."""
+    solver, pairs = Solver(program.sizes, program.where, budget), Pairs()
     for _ in range(_MOST):
-        solver = Solver(program.sizes, program.where, budget)
         try:
             with solver.guard():
-                hb = HappensBefore(Relations(solver, program))
+                hb = HappensBefore(Relations(solver, program), pairs)
                 places = {p for race in hb.thread_races() if (p := _place(hb, race)) is not None}
         except (OutOfBudget, Unresolved):
             return program

@@ -9,9 +9,11 @@ Two accesses of one physical cell, at least one of them a write, must be ordered
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from typing import TypeAlias
 
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
@@ -19,6 +21,7 @@ from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indic
 from tilec.poly.isl import Map, Set, Solver, UnionMap, isl
 
 _T = isl.dim_type
+Pairs: TypeAlias = dict[tuple[str, int, str, int, str], list[Map]]
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,14 @@ def _thread_bound(site: Site) -> bool:
 
 
 class HappensBefore:
-    """The races of one program, found pair of accesses by pair of accesses."""
+    """The races of one program, found pair of accesses by pair of accesses.
 
-    def __init__(self, r: Relations):
+    pairs: what was found before of the same program with other barriers, in the same solver; what is found now is added.
+    """
+
+    def __init__(self, r: Relations, pairs: Pairs | None = None):
         self.r, self.solver = r, r.solver
+        self.pairs: Pairs = {} if pairs is None else pairs
         self._between: dict[tuple[int, int], UnionMap] = {}
         self._complete: dict[tuple[int, int, bool], UnionMap] = {}
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
@@ -184,7 +191,9 @@ class HappensBefore:
             return self.solver.empty()
         later = self.before(copy, commits).intersect(self.in_region(copy, commits, depth))
         first = _earliest(later, commits)  # copy -> its commit
-        following = _earliest(self.before(commits, commits).intersect(self.in_region(commits, commits, depth)), commits)
+        following = self.solver.empty()
+        if any(w.n for m, s in enumerate(r.sites) if m in near and isinstance(w := s.action, Wait)):
+            following = _earliest(self.before(commits, commits).intersect(self.in_region(commits, commits, depth)), commits)
         out = self.solver.empty()
         for w in self.actions(Wait):
             action = r.sites[w].action
@@ -241,11 +250,25 @@ class HappensBefore:
 
     def races(self) -> Iterator[Race]:
         """Every kind of unordered conflict, as non-empty relations; the first found first."""
+        by_tag = {a.tag: a for a in self.r.tagged}
+        clear: set[tuple[str, str]] = set()
         for a, b in self.conflicts():
-            yield from self._apart(a, b)
-            yield from self._threads(a, b)
-            if self.has_async:
-                yield from self._unfinished(a, b)
+            # an old value is read where and just before its update writes: what races with it races with the write
+            twin = tuple(by_tag[f"L{t.site}w"] if t.role == "old" else t for t in (a, b))
+            if twin != (a, b):
+                if (twin[0].tag, twin[1].tag) not in clear:
+                    if next(self.races_of(*twin), None) is None:
+                        clear.add((twin[0].tag, twin[1].tag))
+                    else:
+                        yield from self.races_of(a, b)
+            elif (a.tag, b.tag) not in clear:
+                yield from self.races_of(a, b)
+
+    def races_of(self, a: Tagged, b: Tagged) -> Iterator[Race]:
+        yield from self._apart(a, b)
+        yield from self._threads(a, b)
+        if self.has_async:
+            yield from self._unfinished(a, b)
 
     def unfinished_results(self) -> Iterator[tuple[Tagged, Set]]:
         """Asynchronous copies into an argument that no wait ever covers: its final elements may lack them."""
@@ -259,9 +282,10 @@ class HappensBefore:
     def thread_races(self) -> Iterator[Race]:
         """The races that a barrier could order."""
         for a, b in self.conflicts():
-            yield from self._threads(a, b)
-            if self.has_async:
-                yield from (race for race in self._unfinished(a, b) if race.threads)
+            if "old" not in (a.role, b.role):  # its write races alike
+                yield from self._threads(a, b)
+                if self.has_async:
+                    yield from (race for race in self._unfinished(a, b) if race.threads)
 
     def _apart(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
@@ -282,34 +306,55 @@ class HappensBefore:
             return
         if not self.one_launch(sa, sb):
             return
-        same_cell, same_thread = self.same_cell(a, b), self.same_thread(a, b)
-        for first, second in ((a, b),) if a is b else ((a, b), (b, a)):
-            pairs = same_cell.intersect(self.together_before(first, second, one_launch=True))
-            open_pairs = pairs.subtract(same_thread).to_union_map()
-            if not open_pairs.is_empty():
-                open_pairs = open_pairs.subtract(self.barrier_between(first, second))
+        for first, second, pairs in self.between_threads(a, b):
+            open_pairs = pairs.to_union_map().subtract(self.barrier_between(first, second))
             if not open_pairs.is_empty():
                 yield Race(
                     first, second, open_pairs.as_map(), "two threads of a block, with no barrier between them", threads=True
                 )
-            same_cell, same_thread = same_cell.reverse(), same_thread.reverse()
+
+    def between_threads(self, a: Tagged, b: Tagged) -> list[tuple[Tagged, Tagged, Map]]:
+        """(first, second, { first -> second : one cell, in one block, first precedes second, by two threads }), if there are."""
+
+        def find() -> list[Map]:
+            cells, threads = self.same_cell(a, b), self.same_thread(a, b)
+            if cells.is_subset(threads):
+                return []
+            out = [cells.intersect(self.together_before(a, b, one_launch=True)).subtract(threads)]
+            if a is not b:
+                before = self.together_before(b, a, one_launch=True)
+                out.append(cells.reverse().intersect(before).subtract(threads.reverse()))
+            return out
+
+        found = zip(((a, b), (b, a)), self._known("threads", a, b, find), strict=False)
+        return [
+            (first, second, pairs.set_tuple_name(_T.in_, first.tag).set_tuple_name(_T.out, second.tag))
+            for (first, second), pairs in found
+            if not pairs.is_empty()
+        ]
+
+    @cached_property
+    def ordinals(self) -> list[int]:
+        """For each site the number of sites before it that are no barriers."""
+        return list(accumulate((not isinstance(s.action, Barrier) for s in self.r.sites), initial=0))
+
+    def _known(self, kind: str, a: Tagged, b: Tagged, find: Callable[[], list[Map]]) -> list[Map]:
+        """What `find` finds, or what it found with other barriers in the program; then the tags may be old."""
+        ends = [(self.ordinals[t.site], t.tag.removeprefix(f"L{t.site}")) for t in (a, b)]
+        key = (kind, *ends[0], *ends[1])
+        if key not in self.pairs:
+            self.pairs[key] = find()
+        return self.pairs[key]
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):
             if not self._asynchronous(first.site):
                 continue
-            together = self.together_before(first, second, one_launch=False)
-            pairs = self.same_cell(first, second).intersect(together).to_union_map()
-            if first.site == second.site:  # the copy's own read and write
-                pairs = pairs.subtract(self.vary(first, second, len(self.r.variables(first.site)), None).to_union_map())
-            if pairs.is_empty():
-                continue
-            same = self.same_thread(first, second).to_union_map()
-            mine, other = pairs.intersect(same), pairs.subtract(same)
-            for part, is_mine in ((mine, True), (other, False)):
+            for part, is_mine in zip(self.open_pairs(first, second), (True, False), strict=True):
                 if part.is_empty():
                     continue
-                left = part.subtract(self.complete_before(first, second, same_thread=is_mine))
+                left = _renamed(part.to_union_map(), first.tag, second.tag)
+                left = left.subtract(self.complete_before(first, second, same_thread=is_mine))
                 if not left.is_empty():
                     why = "the asynchronous copy may still be in flight: no wait covers it before"
                     if not is_mine:
@@ -317,6 +362,18 @@ class HappensBefore:
                     yield Race(first, second, left.as_map(), why, threads=not is_mine, unfinished=True)
             if a is b:
                 break
+
+    def open_pairs(self, first: Tagged, second: Tagged) -> list[Map]:
+        """{ first -> second : one cell, first precedes second } in one thread, and in two."""
+
+        def find() -> list[Map]:
+            pairs = self.same_cell(first, second).intersect(self.together_before(first, second, one_launch=False))
+            if first.site == second.site:  # the copy's own read and write
+                pairs = pairs.subtract(self.vary(first, second, len(self.r.variables(first.site)), None))
+            same = self.same_thread(first, second)
+            return [pairs.intersect(same), pairs.subtract(same)]
+
+        return self._known("asynchronous", first, second, find)
 
     def one_launch(self, sa: Site, sb: Site) -> bool:
         """Can the two run in one block of one kernel launch?"""
