@@ -254,8 +254,11 @@ class Machine:
 
 
 def races(run: Machine) -> Iterator[Fault]:
-    """Every pair of conflicting accesses that nothing orders."""
+    """Every pair of conflicting accesses that nothing orders, and copies into arguments that nothing awaits."""
     for cell, accesses in run.touched.items():
+        for event, write in accesses:
+            if write and event.end == NEVER and run.program.buffer[cell[0]].role == "param":
+                yield Fault("race", f"{event.text} on {instance_text(cell[0], cell[1])} may still run at the end")
         for (first, write1), (second, write2) in combinations(accesses, 2):
             if (write1 or write2) and first is not second and not ordered(first, second, run):
                 yield Fault("race", f"{first.text} and {second.text} on {instance_text(cell[0], cell[1])}")

@@ -237,7 +237,7 @@ def root_of(program: Program, buffer: str) -> str:
 class Contributions:
     """readers: { read of the reduction -> every statement instance that contributes to its value, base included }.
 
-    fault: { read -> what arrives twice }; undefined: reads of an accumulator that holds nothing.
+    twice: { read -> the statement instance that arrives twice }; undefined: reads of an accumulator that holds nothing.
     """
 
     readers: UnionMap
@@ -301,7 +301,7 @@ def contributions(r: Relations, root: str, *, over_elements: bool = False) -> Co
     else:
         raise Unresolved(f"the copies of {root} form a chain whose length depends on the sizes")
     per_instance = result.reverse().range_product(named).reverse()  # { [reader -> instance] -> execution }
-    twice = twice.union(_not_single_valued(per_instance))
+    twice = twice.apply_range(named).union(_not_single_valued(per_instance))
     return Contributions(result.apply_range(named), twice, found.undefined.intersect(reached))
 
 

@@ -85,8 +85,9 @@ class _Proof:
         found: list[Refuted] = []
         sizes = None
         try:
-            for check in (self.instances, self.bounds, self.values, self.order):
-                for fault in check():  # all of them: a later one may fail at sizes where an earlier one holds
+            # what a read receives tells more than that an instance runs twice; all are asked, as one may fail where another holds
+            for check in (self.instances, self.bounds, self.values, self.order, self.repeated):
+                for fault in check():
                     found.append(fault)
         except (OutOfBudget, Unresolved):
             if not found:
@@ -111,7 +112,7 @@ class _Proof:
     # -- which instances run ----------------------------------------
 
     def instances(self) -> Iterator[Refuted]:
-        """Nothing outside the original's domain, nothing of a result missing, nothing twice unless recomputation allows it."""
+        """Nothing outside the original's domain, nothing of a result missing."""
         arguments = {b.name for b in self.original.buffers if b.role == "param"}
         for s in self.original.statements:
             domain = self.r.statement_domain(s.name).to_union_set()
@@ -124,6 +125,11 @@ class _Proof:
                 missing = domain.subtract(done.range())
                 if not missing.is_empty():
                     yield instance_witness(self.r, s, missing, "it is never executed")
+
+    def repeated(self) -> Iterator[Refuted]:
+        """Nothing runs twice unless a step declared that it may be recomputed."""
+        for s in self.original.statements:
+            done = self.r.union(self.r.executions(s.name))
             if s.name not in self.program.recomputed and not done.is_injective():
                 yield twice_witness(self.r, s, done)
 
@@ -229,7 +235,7 @@ class _Proof:
         if not lost.is_empty():
             yield value_witness(self.r, self.original, None, got, want, lost, label)
         gained = got.intersect_domain(want.domain()).subtract(want)
-        for extra in (gained, mine.twice.intersect_domain(want.domain()).apply_range(self.r.writer_instance)):
+        for extra in (gained, mine.twice.intersect_domain(want.domain())):
             if not extra.is_empty():
                 yield value_witness(self.r, self.original, None, got, want, extra, label, doubled=True)
 
