@@ -12,7 +12,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check-long lint format docs clean
+.PHONY: help demo test check-long lint format docs bench clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -51,6 +51,10 @@ check-long: lint
 # Writes the generated pages (docs/primitives.md) and the examples' printed output again; look at the diff before committing.
 docs: $(DEV)
 	$(BIN)/python -m tests.regenerate
+
+# Measures tilec itself and writes docs/performance.md (a minute; the machine should be idle).
+bench: $(BASE)
+	@$(BIN)/python -m benchmarks --write docs/performance.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

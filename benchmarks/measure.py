@@ -6,7 +6,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
 
@@ -80,7 +80,3 @@ def fresh(repeats: int, f: Callable[[], object]) -> list[Time]:
         forget()
         out.append(timed(f))
     return out
-
-
-def milliseconds(times: Iterable[Time]) -> str:
-    return ", ".join(f"{1e3 * t.process:.0f}" for t in times)
