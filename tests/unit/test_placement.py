@@ -131,7 +131,7 @@ def test_halo_clipped_at_both_ends():
     s = start(window).split("y.i", 4).compute_at("t", "i_o").place("t", "shared")
     assert body(s)[1:4] == [
         "    t: f32[6] in shared",
-        "    for i in max(0, -4*i_o + 1)..min(6, N - 4*i_o + 1):",
+        "    for i in max(0, 1 - 4*i_o)..min(6, N - 4*i_o + 1):",
         "        t[i] = x[4*i_o + i - 1] * 2  # S0",
     ]
     for n in (1, 3, 4, 5, 9):

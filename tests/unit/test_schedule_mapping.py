@@ -76,7 +76,7 @@ def test_partials_are_started_filled_and_merged_in_order():
         "S0: acc",
         "lane in 0..32",
         "identity: acc_part",
-        "ko in 0..floor((-lane + 15)/32) + 2",
+        "ko in 0..floor((15 - lane)/32) + 2",
         "S1: acc",
         "lane_m in 0..32",
         "merge: acc += acc_part",

@@ -2,7 +2,7 @@
 
 A scalar (declared rank 0) all of whose accesses lie in one iteration of the innermost loop around all of them is contracted: one
 register cell, owned by that loop. One that is declared outside every loop is a register of the program, as long as no loop around
-its accesses runs its iterations apart. Every other temporary lies in global memory, whole, owned by the program.
+its accesses runs its iterations apart and no two kernel launches share it. Every other temporary lies in global memory, whole, owned by the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def derive(program: Program) -> Program:
         whole = program.source.buffer[b.name]
         mine = found.get(b.name, [])
         owner = contracted(program, whole, mine)
-        if owner or lone(whole, mine):
+        if owner or lone(program, whole, mine):
             new[b.name] = replace(whole, memory="register", owner=owner, shape=())
         else:
             new[b.name] = whole
@@ -40,8 +40,10 @@ def derive(program: Program) -> Program:
     return replace(program, buffers=buffers, body=body)
 
 
-def lone(whole: Buffer, found: list[Use]) -> bool:
-    """A scalar declared outside every loop and used in sequence only."""
+def lone(program: Program, whole: Buffer, found: list[Use]) -> bool:
+    """A scalar declared outside every loop, used in sequence only and not handed from one kernel launch to another."""
+    if program.has_launches and len({u.position[0] for u in found}) > 1:
+        return False
     apart = any(loop.kind not in ORDERED_KINDS for u in found for loop in u.site.loops)
     return bool(found) and not whole.shape and not apart
 
