@@ -43,7 +43,7 @@ RULES = {
     "names": "sizes, scalars, buffers and statements have distinct names; no loop variable equals one of them",
     "declaration": "every buffer is declared once, with a known role, memory and dtype, its shape affine in the sizes",
     "parameter": "a parameter is global, owned by nobody, and as in the original",
-    "temporary": "a temporary has the dtype of the original's, a cache that of its root",
+    "temporary": "a temporary has the dtype of the original's, a cache or partial that of its root",
     "statement": "a statement's domain, accesses and value use its loops, the sizes and its reads only",
     "original": "sizes, scalars, statements and permissions on sizes are the original's; the original has none itself",
     "own instance": "a leaf of an original program executes its own instance at its own accesses",
@@ -125,8 +125,8 @@ def _derived(p: Program, b: Buffer) -> None:
         raise _fail("parameter", f"{b.name!r} differs from the original's")
     if b.role == "temp" and (b.name not in source or source[b.name].dtype != b.dtype):
         raise _fail("temporary", f"the original has no temporary {b.name!r} of dtype {b.dtype}")
-    if b.role == "cache" and (b.root not in source or source[b.root].dtype != b.dtype):
-        raise _fail("temporary", f"the cache {b.name!r} of dtype {b.dtype} has no root {b.root!r} of that dtype")
+    if b.role in ("cache", "partial") and (b.root not in source or source[b.root].dtype != b.dtype):
+        raise _fail("temporary", f"the {b.role} {b.name!r} of dtype {b.dtype} has no root {b.root!r} of that dtype")
 
 
 def _statement(p: Program, s: Statement) -> None:

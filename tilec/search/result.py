@@ -141,21 +141,24 @@ class Tuned:
         return out
 
     def why(self) -> str:
-        """What the pick does, what binds it, what ties with it, and what the best of another structure would cost."""
+        """What the pick does, what binds it, what ties with it, and what each decision taken otherwise would cost at best."""
         best = self.best
         time = seconds_text(best.cost.time)
         text = f"{best.sentence}. {time} by the model, bound by {best.cost.bound}: {_mib(best.cost.traffic.total('global'))} MiB"
         ties = sum(r.time == self.rows[0].time and r.traffic == self.rows[0].traffic for r in self.rows) - 1
         if ties:
             text += f"; {ties} more candidates tie, this one has the least shared memory"
-        key = next(iter(best.knobs), "")
-        other = next((r for r in self.rows if r.knobs.get(key) != best.knobs.get(key) and r.structure != best.structure), None)
-        if other is None:
-            other = next((r for r in self.rows if r.time != self.rows[0].time), None)
-        if other is not None:
-            where = other.structure if other.structure != best.structure else " ".join(f"{k}={v}" for k, v in other.knobs.items())
-            text += f"; the best of what is else ({where}): {seconds_text(other.time)}, {_mib(other.traffic)} MiB"
+        for key, value in best.knobs.items():
+            if isinstance(value, str) and (other := self._otherwise(key, value)) is not None:
+                text += f"; {key} {other.knobs[key]}: {seconds_text(other.time)}, {_mib(other.traffic)} MiB at best"
+        if not ties and len(self.rows) > 1:
+            row = self.rows[1]
+            text += f"; next {' '.join(f'{k}={v}' for k, v in row.knobs.items())}: {seconds_text(row.time)}"
         return text
+
+    def _otherwise(self, key: str, value: str) -> Row | None:
+        """The best candidate that decides `key` in another way."""
+        return next((r for r in self.rows if key in r.knobs and r.knobs[key] != value), None)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
