@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from tilec.ir.affine import Aff, AffLike, Constraint
@@ -51,7 +52,12 @@ class Site:
 
 
 def loop_conditions(loop: Loop) -> list[Constraint]:
-    return [Constraint.ge(loop.var, e) for e in loop.lower] + [Constraint.lt(loop.var, e) for e in loop.upper]
+    return list(_between(loop.var, loop.lower, loop.upper))
+
+
+@lru_cache(maxsize=4096)
+def _between(var: str, lower: tuple[Aff, ...], upper: tuple[Aff, ...]) -> tuple[Constraint, ...]:
+    return (*(Constraint.ge(var, e) for e in lower), *(Constraint.lt(var, e) for e in upper))
 
 
 def sites(body: Body, position: Position = (), path: tuple[Loop | Guard, ...] = ()) -> Iterator[Site]:

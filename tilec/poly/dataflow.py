@@ -13,6 +13,7 @@ from tilec.ir.program import Buffer, Copy, Identity, Leaf, Merge, Program
 from tilec.ir.tree import updates
 from tilec.poly.access import Relations, Tagged, Unresolved, written_params
 from tilec.poly.isl import Map, Solver, T, UnionMap, UnionSet, mangle, pieces_of_map, pieces_of_set
+from tilec.poly.matrices import Frozen
 
 
 class Endless(Unresolved):
@@ -195,9 +196,9 @@ def transparent(r: Relations, found: Flow) -> UnionMap | None:
 
 @dataclass(frozen=True)
 class Reference:
-    """The original's flow in its own vocabulary, as isl text (so that it outlives a context)."""
+    """The original's flow in its own vocabulary."""
 
-    wanted: str  # { S r{k}[i] or S o[i] or E_Y[x] -> S'[i'] or I_A[x] }
+    wanted: Frozen  # { S r{k}[i] or S o[i] or E_Y[x] -> S'[i'] or I_A[x] }
 
 
 @lru_cache(maxsize=256)
@@ -205,7 +206,7 @@ def reference(original: Program, budget: int | None = None) -> Reference:
     r = Relations(Solver(original.sizes, original.where, budget), original)
     found = value_flow(r)
     wanted = r.reader_instance.reverse().apply_range(found.sources).apply_range(r.writer_instance)
-    return Reference(wanted.coalesce().to_str())
+    return Reference(Frozen.of(wanted.coalesce()))
 
 
 # -- reductions ----------------------------------------

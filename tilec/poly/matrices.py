@@ -6,9 +6,10 @@ A division floor(e/d) becomes an existential q with 0 <= e - d·q < d.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tilec.ir.affine import Aff, Constraint, Div
-from tilec.poly.isl import isl, mangle
+from tilec.poly.isl import UnionMap, isl, mangle, pieces_of_map
 
 Row = tuple[dict[int, int], int]  # column -> coefficient, constant
 _T = isl.dim_type
@@ -96,3 +97,70 @@ def basic_map(
     if tag:
         found = found.set_tuple_name(_T.in_, tag)
     return found.set_tuple_name(_T.out, into) if into else found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One basic map as numbers."""
+
+    parameters: tuple[str, ...]
+    ends: tuple[tuple[str, int], tuple[str, int]]  # (tuple name, dimensions) of domain and range
+    equal: tuple[tuple[int, ...], ...]
+    at_least: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A union map that outlives its context; `text` where it has existentials."""
+
+    parts: tuple[_Part, ...]
+    text: str | None = None
+
+    @staticmethod
+    def of(relation: UnionMap) -> Frozen:
+        pieces = pieces_of_map(relation)
+        if any(b.dim(_T.div) for m in pieces for b in m.get_basic_maps()):
+            return Frozen((), relation.to_str())
+        return Frozen(tuple(_part(b) for m in pieces for b in m.get_basic_maps()))
+
+    def thaw(self, ctx: isl.Context) -> UnionMap:
+        if self.text is not None or not self.parts:
+            return UnionMap.read_from_str(ctx, self.text or "{ }")
+        values: dict[int, isl.Val] = {}
+        found: dict[tuple[tuple[str, int], tuple[str, int]], isl.Map] = {}
+        for p in self.parts:
+            (left, n), (right, m) = p.ends
+            space = isl.Space.alloc(ctx, len(p.parameters), n, m)
+            for k, name in enumerate(p.parameters):
+                space = space.set_dim_name(_T.param, k, name)
+            space = space.set_tuple_name(_T.in_, left).set_tuple_name(_T.out, right)
+            width = len(p.parameters) + n + m + 1
+            rows = (_dense(ctx, r, width, values) for r in (p.equal, p.at_least))
+            basic = isl.BasicMap.from_constraint_matrices(space, *rows, _T.param, _T.in_, _T.out, _T.div, _T.cst).to_map()
+            found[p.ends] = found[p.ends].union(basic) if p.ends in found else basic
+        out = UnionMap.empty(space.params())
+        for one in found.values():
+            out = out.union(one.to_union_map())
+        return out
+
+
+def _part(b: isl.BasicMap) -> _Part:
+    order = (_T.param, _T.in_, _T.out, _T.div, _T.cst)
+
+    def rows(m: isl.Mat) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(m.get_element_val(r, c).to_python() for c in range(m.cols())) for r in range(m.rows()))
+
+    ends = tuple((b.get_tuple_name(t) or "", b.dim(t)) for t in (_T.in_, _T.out))
+    names = tuple(b.get_dim_name(_T.param, k) or "" for k in range(b.dim(_T.param)))
+    return _Part(names, (ends[0], ends[1]), rows(b.equalities_matrix(*order)), rows(b.inequalities_matrix(*order)))
+
+
+def _dense(ctx: isl.Context, rows: Sequence[Sequence[int]], width: int, values: dict[int, isl.Val]) -> isl.Mat:
+    m = isl.Mat.alloc(ctx, 0, width).insert_zero_rows(0, len(rows))
+    for n, row in enumerate(rows):
+        for column, c in enumerate(row):
+            if c:
+                if c not in values:
+                    values[c] = isl.Val(str(c), context=ctx)
+                m = m.set_element_val(n, column, values[c])
+    return m

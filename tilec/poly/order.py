@@ -14,6 +14,7 @@ from tilec.ir.program import ORDERED_KINDS, Access, Address, Leaf, Loop, Program
 from tilec.ir.tree import Body
 from tilec.poly.access import Relations, Tagged, cell
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap, isl
+from tilec.poly.matrices import Frozen
 
 KINDS = (("write", "read"), ("read", "write"), ("write", "write"))  # flow, anti, output
 
@@ -100,8 +101,8 @@ def _logical(r: Relations, a: Tagged) -> list[Aff]:
     return [e.subs(env) for e in _access(r, a).index]
 
 
-def _in_order(r: Relations, pairs: str) -> bool:
-    before = UnionMap.read_from_str(r.solver.ctx, pairs).intersect_params(r.solver.context)
+def _in_order(r: Relations, pairs: Frozen) -> bool:
+    before = pairs.thaw(r.solver.ctx).intersect_params(r.solver.context)
     at = r.union(r.map(n, f"L{n}w", leaf.statement, leaf.instance) for n, leaf in r.leaves())  # { execution -> instance }
     when = r.union(r.map(n, f"L{n}w", "", r.brief_time(n, 0)) for n, _ in r.leaves())
     new = at.reverse().apply_range(when)  # { instance -> time }
@@ -114,8 +115,8 @@ def _increasing(r: Relations, width: int) -> UnionMap:
 
 
 @lru_cache(maxsize=256)
-def dependences(original: Program, budget: int | None = None) -> str:
-    """{ instance -> later instance } over every pair of accesses to one element that must keep its order, as isl text."""
+def dependences(original: Program, budget: int | None = None) -> Frozen:
+    """{ instance -> later instance } over every pair of accesses to one element that must keep its order."""
     r = Relations(Solver(original.sizes, original.where, budget), original)
     by_role = {
         "read": r.cells(a for a in r.tagged if a.role != "write"),
@@ -129,7 +130,7 @@ def dependences(original: Program, budget: int | None = None) -> str:
         ordered = r.clock.lex_lt_union_map(r.clock)
         found = found.union(same.intersect(ordered))
     pairs = found.apply_domain(instance).apply_range(instance)
-    return pairs.subtract(pairs.domain().identity()).coalesce().to_str()
+    return Frozen.of(pairs.subtract(pairs.domain().identity()).coalesce())
 
 
 def _readers(r: Relations) -> UnionMap:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tilec.ir.program import Identity, Merge, Program
-from tilec.poly.access import Relations, flat_reads
+from tilec.ir.program import Identity, Leaf, Merge, Program
+from tilec.poly.access import Relations, Tagged, flat_reads
 from tilec.poly.concurrency import HappensBefore, is_concurrent
 from tilec.poly.dataflow import (
     Endless,
@@ -29,7 +29,7 @@ from tilec.poly.dataflow import (
     transparent,
     value_flow,
 )
-from tilec.poly.isl import OutOfBudget, Solver, UnionMap
+from tilec.poly.isl import OutOfBudget, Solver, UnionMap, mangle
 from tilec.poly.order import order_kept
 from tilec.poly.points import describe
 from tilec.poly.verdict import Verdict
@@ -79,7 +79,7 @@ class _Proof:
         self.r = Relations(solver, program)
         self.notes: list[str] = []
         self.permissions: list[str] = []
-        self.wanted = UnionMap.read_from_str(solver.ctx, reference(original, budget).wanted).intersect_params(solver.context)
+        self.wanted = reference(original, budget).wanted.thaw(solver.ctx).intersect_params(solver.context)
 
     def verdict(self) -> Verdict:
         found: list[Refuted] = []
@@ -138,9 +138,19 @@ class _Proof:
     def bounds(self) -> Iterator[Refuted]:
         """Every access stays inside its buffer."""
         for a in self.r.tagged:
+            if self.in_place(a):
+                continue
             outside = self.r.outside(a)
             if outside is not None and not outside.is_empty():
                 yield bounds_witness(self.r, a, outside)
+
+    def in_place(self, a: Tagged) -> bool:
+        """A leaf's access to the original's element of the original's buffer is inside, as the original is."""
+        before, now = self.original.buffer.get(a.address.buffer), self.program.buffer[a.address.buffer]
+        if before is None or before.shape != now.shape or not isinstance(self.r.sites[a.site].action, Leaf):
+            return False
+        name, element = self.r.logical(a)
+        return name == f"X_{mangle(a.address.buffer)}" and element == list(a.address.index)
 
     # -- what each read receives ----------------------------------------
 
