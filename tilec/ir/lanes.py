@@ -65,7 +65,7 @@ def thread_coordinates(buffer: Buffer, loops: tuple[Loop, ...]) -> tuple[Aff, ..
         return ()
     owners = [n for n, loop in enumerate(loops) if loop.var == buffer.owner]
     below = loops[owners[0] + 1 :] if owners else loops
-    of = {loop.kind: Aff.of(loop.var) for loop in below}
+    of = {loop.kind: Aff.of(loop.var) - loop.lower[0] if len(loop.lower) == 1 else Aff.of(loop.var) for loop in below}
     return tuple(of.get(kind, Aff(0)) for kind in THREAD_KINDS)
 
 
@@ -144,4 +144,4 @@ def _read_buffers(reads: tuple[Read, ...]) -> set[str]:
 def physical(address: Address, program: Program, site: Site, sizes: Mapping[str, int]) -> tuple[Aff, ...]:
     """The full index of a cell, sizes in place: thread coordinates, then the physical index."""
     coordinates = thread_coordinates(program.buffer[address.buffer], site.loops)
-    return (*coordinates, *(e.subs(sizes) for e in address.index))
+    return tuple(e.subs(sizes) for e in (*coordinates, *address.index))

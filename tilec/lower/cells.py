@@ -70,7 +70,12 @@ def _below(b: Buffer, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
 
 
 def _threads(loops: tuple[Loop, ...]) -> dict[str, Aff]:
-    return {loop.kind: Aff.of(loop.var) for loop in loops if loop.kind in THREAD_KINDS}
+    return {loop.kind: Aff.of(loop.var) - _first(loop) for loop in loops if loop.kind in THREAD_KINDS}
+
+
+def _first(loop: Loop) -> Aff:
+    """Threads count from the loop's lower bound."""
+    return loop.lower[0] if len(loop.lower) == 1 else Aff(0)
 
 
 def _in_the_index(axis: str, accesses: list[tuple[dict[str, Aff], Address]]) -> bool:
@@ -80,11 +85,12 @@ def _in_the_index(axis: str, accesses: list[tuple[dict[str, Aff], Address]]) -> 
 
 
 def _extent(loops: tuple[Loop, ...]) -> Aff:
-    """An upper bound of the last loop's variable that uses none of `loops`, by the form of the bounds."""
-    constants = [e for e in loops[-1].upper if e.is_const]
+    """An upper bound of the last loop's thread index that uses none of `loops`, by the form of the bounds."""
+    gaps = [e - _first(loops[-1]) for e in loops[-1].upper]
+    constants = [e for e in gaps if e.is_const]
     if constants:
         return min(constants, key=lambda e: e.const)
-    e = loops[-1].upper[0]
+    e = gaps[0]
     for loop in reversed(loops[:-1]):
         if loop.var not in e.names:
             continue
