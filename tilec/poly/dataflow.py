@@ -44,7 +44,7 @@ def flow(r: Relations, sinks: UnionMap, must: UnionMap, may: UnionMap) -> Flow:
     reached = sources.domain()
     for sink in pieces_of_map(sinks):
         cell = _range_name(sink)
-        last = _latest(r, [(_last(m), at) for m, at in _earlier(r, sink, musts.get(cell, ()))])
+        last = _latest(r, [(_last(m), at) for m, at in _earlier(r, sink, sorted(musts.get(cell, ()), key=_is_written))])
         for m, _ in last:
             sources = sources.union(m.to_union_map())
             reached = reached.union(m.domain().to_union_set())
@@ -68,7 +68,9 @@ def _earlier(r: Relations, sink: Map, writes: Iterable[Map]) -> Iterator[tuple[M
 
 def _last(pairs: Map) -> Map:
     """Of one writer's executions the last: they follow each other as their coordinates do."""
-    return pairs if pairs.plain_is_single_valued() else pairs.lexmax()
+    final = (pairs.get_tuple_name(T.in_) or "").startswith("E_")  # most final elements are written once
+    once = pairs.plain_is_single_valued() or (final and pairs.is_single_valued())
+    return pairs if once else pairs.lexmax()
 
 
 def _latest(r: Relations, last: list[tuple[Map, str]]) -> list[tuple[Map, str]]:
@@ -79,7 +81,7 @@ def _latest(r: Relations, last: list[tuple[Map, str]]) -> list[tuple[Map, str]]:
             both = a.domain().intersect(b.domain())
             if both.is_empty():
                 continue
-            beaten = a.intersect(b.apply_range(r.later(when, at))).domain()
+            beaten = both if at.startswith("I_") else a.intersect(b.apply_range(r.later(when, at))).domain()
             last[k] = a.subtract_domain(beaten), at
             last[n] = b.subtract_domain(both.subtract(beaten)), when
     return [(m, tag) for m, tag in last if not m.is_empty()]
@@ -90,6 +92,11 @@ def _by_cell(accesses: UnionMap) -> dict[str, list[Map]]:
     for piece in pieces_of_map(accesses):
         out.setdefault(_range_name(piece), []).append(piece)
     return out
+
+
+def _is_written(write: Map) -> bool:
+    """False for an argument's initial contents, which come before everything."""
+    return not (write.get_tuple_name(T.in_) or "").startswith("I_")
 
 
 def _range_name(piece: Map) -> str:

@@ -13,7 +13,7 @@ from tilec.ir.affine import Aff
 from tilec.ir.program import ORDERED_KINDS, Access, Address, Leaf, Loop, Program
 from tilec.ir.tree import Body
 from tilec.poly.access import Relations, Tagged, cell
-from tilec.poly.isl import OutOfBudget, Solver, UnionMap, isl
+from tilec.poly.isl import OutOfBudget, Solver, T, UnionMap, isl
 from tilec.poly.matrices import Frozen
 
 KINDS = (("write", "read"), ("read", "write"), ("write", "write"))  # flow, anti, output
@@ -118,24 +118,22 @@ def _increasing(r: Relations, width: int) -> UnionMap:
 def dependences(original: Program, budget: int | None = None) -> Frozen:
     """{ instance -> later instance } over every pair of accesses to one element that must keep its order."""
     r = Relations(Solver(original.sizes, original.where, budget), original)
-    by_role = {
-        "read": r.cells(a for a in r.tagged if a.role != "write"),
-        "write": r.cells(a for a in r.tagged if a.role == "write"),
-    }
-    instance = r.writer_instance.union(_readers(r))
+    cells = {a.tag: r.map(a.site, a.tag, *cell(original, r.sites[a.site], a.address, folded=False)) for a in r.tagged}
     found = r.solver.empty()
     for first, second in KINDS:
-        a, b = by_role[first], by_role[second]
-        same = a.apply_range(b.reverse())
-        ordered = r.clock.lex_lt_union_map(r.clock)
-        found = found.union(same.intersect(ordered))
-    pairs = found.apply_domain(instance).apply_range(instance)
-    return Frozen.of(pairs.subtract(pairs.domain().identity()).coalesce())
+        for a in r.tagged:
+            for b in r.tagged:
+                roles = [t.role if t.role == "write" else "read" for t in (a, b)]
+                if roles == [first, second] and a.address.buffer == b.address.buffer:
+                    pairs = cells[a.tag].apply_range(cells[b.tag].reverse()).intersect(r.later(b.tag, a.tag).reverse())
+                    if not pairs.is_empty():
+                        named = pairs.set_tuple_name(T.in_, _name(r, a)).set_tuple_name(T.out, _name(r, b))
+                        found = found.union(named.to_union_map())
+    return Frozen.of(found.subtract(found.domain().identity()).coalesce())
 
 
-def _readers(r: Relations) -> UnionMap:
-    return r.union(
-        r.map(a.site, a.tag, leaf.statement, leaf.instance)
-        for a in r.tagged
-        if a.role != "write" and isinstance(leaf := r.sites[a.site].action, Leaf)
-    )
+def _name(r: Relations, a: Tagged) -> str:
+    """The statement of an access of the original, whose loops are its instance."""
+    leaf = r.sites[a.site].action
+    assert isinstance(leaf, Leaf) and [e.single for e in leaf.instance] == r.variables(a.site)
+    return leaf.statement
