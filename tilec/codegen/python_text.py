@@ -18,7 +18,6 @@ from tilec.ir.program import Address, Loop, Read
 from tilec.lower.cells import Cells
 from tilec.lower.nests import is_plain
 
-ATOM = 9
 _LEVEL = {"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6}
 _FUNCTION = {"max": "maximum", "min": "minimum", "and": "logical_and", "or": "logical_or"}
 

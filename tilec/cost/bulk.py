@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tilec.cost.counting import DISTANCE
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
@@ -21,7 +20,7 @@ from tilec.cost.storage import owners
 from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
 from tilec.cost.term import evaluate as value
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Copy, Program
+from tilec.ir.program import DISTANCE, THREAD_KINDS, Barrier, Buffer, Copy, Program
 from tilec.ir.tree import addresses, updates
 from tilec.targets import Target
 
@@ -69,7 +68,6 @@ class Columns:
     flops: np.ndarray
     threads: np.ndarray  # per block, 0 where unknown
     seconds: np.ndarray  # NaN without a target
-    compute_bound: np.ndarray
 
     def figure(self, name: str) -> np.ndarray:
         """By the names that tables and fronts use."""
@@ -184,10 +182,10 @@ def evaluate(
     per_block = np.maximum.reduce(
         [column(x.threads) if x.threads is not None else np.zeros(n, dtype=np.int64) for x in f.launches]
     )
-    seconds, compute = np.full(n, np.nan), np.zeros(n, dtype=bool)
+    seconds = np.full(n, np.nan)
     if machine is not None and machine.figures:
-        seconds, compute = _seconds(f, machine, column, n)
-    return Columns(traffic, shared, register, flops, per_block, seconds, compute)
+        seconds = _seconds(f, machine, column, n)
+    return Columns(traffic, shared, register, flops, per_block, seconds)
 
 
 def _environment(f: Formulas, sizes: Mapping[str, int], knobs: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -208,9 +206,9 @@ def _registers(x: LaunchFormulas, column: Any, threads: int | None, n: int) -> n
     return total
 
 
-def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> np.ndarray:
     """The roofline rule of time.py, launch after launch."""
-    total, by_compute = np.zeros(n), np.zeros(n)
+    total = np.zeros(n)
     for x in f.launches:
         compute = np.zeros(n)
         for key, t in x.work.items():
@@ -221,7 +219,5 @@ def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> tuple[np.ndar
             if rate is not None:
                 compute = compute + column(t).astype(np.float64) / rate[0]
         memory = column(x.traffic["global"]).astype(np.float64) / machine.bandwidth if "global" in x.traffic else np.zeros(n)
-        step = np.maximum(compute, memory)
-        total += step
-        by_compute += np.where(compute > memory, step, 0.0)
-    return total, by_compute > total / 2
+        total += np.maximum(compute, memory)
+    return total

@@ -11,11 +11,9 @@ from tilec.errors import CountError
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.closed import Closed, total
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import Barrier, Copy, Program
+from tilec.ir.program import DISTANCE, Barrier, Copy, Program
 from tilec.ir.tree import Site, addresses, updates
 from tilec.poly.count import Counter, NotClosed, evaluate
-
-DISTANCE = {"register": 0, "shared": 1, "scratch": 1, "global": 2}  # from the arithmetic
 
 
 class Runs:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilec.ir.affine import Aff, Constraint
+from tilec.ir.affine import Constraint
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Guard, Loop, Program
 from tilec.ir.tree import Site, addresses, loop_conditions, sites
+from tilec.lower.nests import constant_extent
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Launch:
         out: dict[str, int] = {}
         for loop in self.loops:
             if loop.kind in THREAD_KINDS:
-                extent = largest_extent(loop, sizes)
+                extent = constant_extent(loop, sizes)
                 if extent is None:
                     return None
                 out[loop.kind] = max(out.get(loop.kind, 1), extent)
@@ -87,11 +88,3 @@ def launches(program: Program) -> tuple[Launch, ...]:
         if found:
             out.append(Launch(n, found))
     return tuple(out)
-
-
-def largest_extent(loop: Loop, sizes: Mapping[str, int]) -> int | None:
-    """The largest number of iterations: the least constant difference of a bound pair, at given sizes."""
-    values = {k: Aff(v) for k, v in sizes.items()}
-    gaps = [(u - low).subs(values) for u in loop.upper for low in loop.lower]
-    constant = [g.const for g in gaps if g.is_const]
-    return max(0, min(constant)) if constant else None

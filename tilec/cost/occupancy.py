@@ -74,6 +74,7 @@ class Occupancy:
 
     @property
     def binding(self) -> tuple[str, ...]:
+        """The limits equal to the result; `limiters` may name more (docs/decisions.md, 20)."""
         return tuple(n for n in NAMES if self.limits.get(n) == self.blocks)
 
     def require(self, name: str = "the block") -> Occupancy:
@@ -166,10 +167,6 @@ def _shared(limits: Limits, launch: Launch) -> tuple[int, int]:
     if preferred >= bytes_:
         return bytes_, preferred
     return bytes_, next((c for c in limits.shared_configs if c >= bytes_), limits.shared_per_sm)
-
-
-def _blocks(limits: Limits, launch: Launch) -> int:
-    return min(v for v in block_limits(limits, launch).values() if v is not None)
 
 
 def _price(name: str, limits: Limits, launch: Launch) -> Occupancy:

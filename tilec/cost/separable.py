@@ -1,6 +1,6 @@
 """Counts of loop nests as formulas in sizes *and* tile factors, for nests that are products of split loops.
 
-The program comes from a schedule whose knobs were set to marker numbers (`markers`): large numbers, each a multiple of a prime of
+The program comes from a schedule whose knobs were set to marker numbers (`Markers`): large numbers, each a multiple of a prime of
 its own, so that every number in the tree tells which knob it came from. A split pair
 
     for io in 0..ceil(u/T): for ii in 0..min(T, u - T·io)
@@ -11,11 +11,11 @@ other no more. What does not join is NotSeparable, and is priced candidate by ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tilec.cost.term import ONE, ZERO, Name, Num, Term, add, ceil, floor, least, most, multiply
+from tilec.cost.term import ONE, ZERO, Ceil, Name, Num, Term, add, ceil, floor, least, most, multiply
 from tilec.ir.affine import Aff, Constraint, Div
 from tilec.ir.program import Guard, Loop
 
@@ -116,7 +116,7 @@ def _positive(t: Term) -> Term:
     """max(0, t), without the max where t is a plain positive product."""
     if isinstance(t, Name) or (isinstance(t, Num) and t.value >= 0):
         return t
-    if type(t).__name__ == "Ceil" and isinstance(t.num, Name):  # type: ignore[union-attr]
+    if isinstance(t, Ceil) and isinstance(t.num, Name):
         return t
     return most((ZERO, t))
 
@@ -183,8 +183,3 @@ def _tight(upper: Iterable[Aff]) -> frozenset[Aff]:
     """Without bounds that another one undercuts by a constant."""
     kept = list(dict.fromkeys(upper))
     return frozenset(u for u in kept if not any((u - v).is_const and (u - v).const > 0 for v in kept))
-
-
-def lookup(values: Mapping[str, int], markers: Markers) -> dict[str, int]:
-    """Knob values by name, for `term.evaluate`."""
-    return {name: values[name] for name, _ in markers.values}

@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from tilec.cost.amounts import Held, WorkingSet
-from tilec.cost.launches import Launch, largest_extent
+from tilec.cost.amounts import WorkingSet
+from tilec.cost.launches import Launch
 from tilec.ir.affine import Aff, Constraint, ceil_div
 from tilec.ir.closed import Closed
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.layouts import padded
 from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Buffer, Program
 from tilec.ir.tree import Site, addresses, updates
+from tilec.lower.nests import constant_extent
 from tilec.poly.count import Counter, Image
 
 COORDINATE = {"thread.x": "t.x", "thread.y": "t.y", "thread.z": "t.z"}
 
 
 def allocated_bytes(b: Buffer) -> Closed:
-    """Bytes of one allocation, slots and padding included (as `ir/layouts.py` lays it out)."""
-    extents = list(b.shape)
-    if b.layout is not None and b.layout.name == "pad":
-        dim, n = b.layout.args
-        extents[dim] = extents[dim] + n
-    elif b.layout is not None and b.layout.name == "panels":
-        dim, width = b.layout.args
-        extents[dim] = ceil_div(extents[dim], width) * width
+    """Bytes of one allocation, slots and padding included."""
     out = Closed.of(DTYPES[b.dtype].bytes)
-    for e in extents:
+    for e in padded(b.layout, b.shape):
         out = out * Closed.of(e)
     return out
 
@@ -66,7 +61,7 @@ def vector_copies(b: Buffer, site: Site, sizes: Mapping[str, int]) -> int:
     copies = 1
     for loop in owners(b, site):
         if loop.kind == "vector":
-            copies *= largest_extent(loop, sizes) or 1
+            copies *= constant_extent(loop, sizes) or 1
     return copies
 
 
@@ -165,7 +160,3 @@ def working_set(program: Program, steps: tuple[Launch, ...], sizes: Mapping[str,
         ranges[b.name] = (start, stop)
     live = tuple(tuple(n for n, (a, z) in ranges.items() if a <= step <= z) for step in range(len(steps)))
     return WorkingSet(live, {n: allocated_bytes(program.buffer[n]) for n in ranges}, sizes)
-
-
-def held(parts: Iterable[tuple[str, str, Closed]], sizes: Mapping[str, int], marks: Iterable[str] = ()) -> Held:
-    return Held(tuple(parts), sizes, tuple(marks))

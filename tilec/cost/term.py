@@ -3,7 +3,7 @@
     term ::= Num | Name | Sum(terms) | Product(terms) | Ceil(term, term) | Floor(term, term) | Least(terms) | Most(terms)
 
 `ir/closed.py` has constants as divisors, as a scheduled program has; here `ceil(M/BM)` divides by a knob. Values are exact for
-Python integers; NumPy arrays are int64 and the caller keeps them in range (see `bulk.safe`).
+Python integers; where arrays are int64 the caller keeps them in range (as `bulk.evaluate` does).
 """
 
 from __future__ import annotations

@@ -10,22 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
+from tilec.ir.affine import Aff
 from tilec.ir.program import Layout
+
+E = TypeVar("E", int, Aff)
 
 ARGUMENTS = {"pad": ("dim", "n"), "xor": ("row", "column"), "panels": ("dim", "width")}
 
 
-def allocated(layout: Layout | None, extents: Sequence[int]) -> int:
-    """Elements that the buffer takes."""
+def padded(layout: Layout | None, extents: Sequence[E]) -> list[E]:
+    """The extents with what the layout adds, as numbers or as expressions in the sizes."""
+    out = list(extents)
     if layout is not None and layout.name == "pad":
         dim, n = layout.args
-        return prod(e + n * (d == dim) for d, e in enumerate(extents))
-    if layout is not None and layout.name == "panels":
+        out[dim] = out[dim] + n
+    elif layout is not None and layout.name == "panels":
         dim, width = layout.args
-        return prod(-(-e // width) * width if d == dim else e for d, e in enumerate(extents))
-    return prod(extents)
+        out[dim] = (out[dim] + (width - 1)) // width * width
+    return out
+
+
+def allocated(layout: Layout | None, extents: Sequence[int]) -> int:
+    """Elements that the buffer takes."""
+    return prod(padded(layout, extents))
 
 
 def address(layout: Layout | None, extents: Sequence[int], index: Sequence[Any]) -> Any:

@@ -32,6 +32,7 @@ from tilec.ir.affine import Aff, Constraint
 from tilec.ir.expr import Expr
 
 MEMORIES = ("global", "shared", "register", "scratch")
+DISTANCE = {"register": 0, "shared": 1, "scratch": 1, "global": 2}  # from the arithmetic: which end of a copy is the far one
 ORDERED_KINDS = ("serial", "unrolled", "pipelined")
 THREAD_KINDS = ("thread.x", "thread.y", "thread.z")
 BLOCK_KINDS = ("block.x", "block.y", "block.z")

@@ -27,9 +27,11 @@ from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.dtypes import DTYPES, promote
 from tilec.ir.expr import Binary, Index, Load, walk
+from tilec.ir.layouts import padded
 from tilec.ir.printer import owned
 from tilec.ir.program import (
     BLOCK_KINDS,
+    DISTANCE,
     THREAD_KINDS,
     Address,
     Barrier,
@@ -48,9 +50,7 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.lower.cells import Cells
-from tilec.lower.nests import Split, bound_names, is_plain, perfect, reads_of, split, target_of
-
-_DISTANCE = {"global": 2, "shared": 1, "scratch": 1, "register": 0}  # from the arithmetic
+from tilec.lower.nests import Split, bound_names, constant_extent, is_plain, perfect, reads_of, split, target_of
 
 
 @dataclass(frozen=True)
@@ -142,20 +142,8 @@ def lower(program: Program) -> Lowered:
 
 
 def allocation(b: Buffer) -> Allocation:
-    extents = list(b.shape)
-    if b.layout is not None and b.layout.name == "pad":
-        dimension, n = b.layout.args
-        extents[dimension] = extents[dimension] + n
-    elif b.layout is not None and b.layout.name == "panels":
-        dimension, width = b.layout.args
-        extents[dimension] = (extents[dimension] + width - 1) // width * width
-    return Allocation(b, tuple(extents))
-
-
-def constant_extent(loop: Loop) -> int | None:
-    """The least constant that bounds the number of iterations, by the form of the bounds."""
-    found = [(u - low).const for u in loop.upper for low in loop.lower if (u - low).is_const]
-    return max(min(found), 0) if found else None
+    """The storage of a buffer, its layout's padding included."""
+    return Allocation(b, tuple(padded(b.layout, b.shape)))
 
 
 def _launch(program: Program, cells: Cells, n: int, node: Node) -> Launch:
@@ -261,7 +249,7 @@ def _kind(program: Program, action: Leaf | Copy | Identity | Merge, axes: tuple[
     target = program.buffer[target_of(action).buffer]
     match action:
         case Copy():
-            far, near = _DISTANCE[program.buffer[action.src.buffer].memory], _DISTANCE[target.memory]
+            far, near = DISTANCE[program.buffer[action.src.buffer].memory], DISTANCE[target.memory]
             return "load" if far > near else "store" if far < near else "copy"
         case Identity():
             return "init"

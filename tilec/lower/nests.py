@@ -12,10 +12,11 @@ may move inside every other loop of the nest, and every cell still sees its upda
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilec.ir import tree
-from tilec.ir.affine import Aff, Constraint, Div, ceil_div
+from tilec.ir.affine import Aff, AffLike, Constraint, Div, ceil_div
 from tilec.ir.printer import owned
 from tilec.ir.program import BLOCK_KINDS, Barrier, Commit, Copy, Guard, Identity, Leaf, Loop, Merge, Node, Program, Wait
 from tilec.lower.cells import Cells
@@ -87,6 +88,13 @@ def _with(bounds: tuple[Aff, ...], new: Aff) -> tuple[Aff, ...]:
 
 def bound_names(loop: Loop) -> frozenset[str]:
     return frozenset().union(*(e.names for e in (*loop.lower, *loop.upper)))
+
+
+def constant_extent(loop: Loop, sizes: Mapping[str, AffLike] | None = None) -> int | None:
+    """The least constant that bounds the number of iterations, by the form of the bounds (with numbers for the given sizes)."""
+    gaps = [(u - low).subs(sizes or {}) for u in loop.upper for low in loop.lower]
+    found = [g.const for g in gaps if g.is_const]
+    return max(min(found), 0) if found else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +31,6 @@ class Unproved(Schedule):
     def verdict(self) -> Verdict:
         """The complete proof: there is no proof of the last step."""
         return self.check()
-
-    def __dir__(self) -> Iterable[str]:
-        return super().__dir__()
 
 
 def unproved(schedule: Schedule, memo: Memo) -> Unproved:

@@ -98,10 +98,6 @@ class Target:
         return self.need("clock").value
 
     @property
-    def l2_bytes(self) -> int:
-        return self.need("l2").integer
-
-    @property
     def dram_latency(self) -> float:
         """Seconds."""
         return self.need("dram_latency").value
