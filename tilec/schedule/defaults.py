@@ -1,8 +1,9 @@
 """Where temporaries live until `place` names them, derived again after every step.
 
-A scalar (declared rank 0) all of whose accesses lie in one iteration of the innermost loop around all of them is contracted: one
-register cell, owned by that loop. One that is declared outside every loop is a register of the program, as long as no loop around
-its accesses runs its iterations apart and no two kernel launches share it. Every other temporary lies in global memory, whole, owned by the program.
+A scalar (declared rank 0) all of whose accesses lie in one iteration of the innermost loop around all of them is
+contracted: one register cell, owned by that loop. One that is declared outside every loop is a register of the program, as
+long as no loop around its accesses runs its iterations apart and no two kernel launches share it. Every other temporary
+lies in global memory, whole, owned by the program.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Address, Buffer, Node, Program
+from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Address, Buffer, Guard, Loop, Node, Program
 from tilec.ir.tree import Body, map_addresses, transform
 from tilec.poly.regions import NoBox, Piece, box, injective
 from tilec.schedule.placement_uses import Use, all_uses, common_node, conditions_to, loops_to
@@ -87,6 +88,6 @@ def readdress(program: Program, contracted_: dict[str, bool]) -> Body:
         return Address(a.buffer, () if contracted_[a.buffer] else logical)
 
     def action(node: Node) -> Body:
-        return (node,) if hasattr(node, "body") else (map_addresses(node, address, program),)  # type: ignore[arg-type]
+        return (node,) if isinstance(node, Loop | Guard) else (map_addresses(node, address, program),)
 
     return transform(program.body, action)

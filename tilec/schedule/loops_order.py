@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import Guard, Leaf, Loop, Program
+from tilec.ir.program import Guard, Leaf, Loop, Node, Program
 from tilec.ir.tree import Body, Position, at, loop_conditions, loops, put, rename_loop, sites
 from tilec.poly import bounds
 from tilec.schedule.core import names, primitive
@@ -153,7 +153,7 @@ def distribute(program: Program, loop: str, at: str | None = None) -> Program:
     if at is None:
         parts = [(child,) for child in children]
     else:
-        cut = [n for n, child in enumerate(children) if _holds(program, child, at)]
+        cut = [n for n, child in enumerate(children) if _holds(child, at)]
         if not cut:
             inside = [*executed(children), *(v.var for _, v in loops(children))]
             raise ScheduleError(f"at: '{at}' is not inside '{loop}'. Inside: {', '.join(dict.fromkeys(inside))}")
@@ -175,8 +175,8 @@ def _follower(program: Program, position: Position, name: str) -> str:
     return f"after '{name}' comes {described(program, after)}"
 
 
-def _holds(program: Program, child: object, name: str) -> bool:
-    body: Body = (child,)  # type: ignore[assignment]
+def _holds(child: Node, name: str) -> bool:
+    body: Body = (child,)
     qualifier, dot, var = name.partition(".")
     if dot and any(loop.var == var and qualifier in (*written(loop.body), *executed(loop.body)) for _, loop in loops(body)):
         return True

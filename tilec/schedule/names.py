@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from tilec.errors import ScheduleError
 from tilec.ir.program import Buffer, Copy, Identity, Leaf, Loop, Merge, Program, Statement
-from tilec.ir.tree import Body, Position, at, loops, sites
+from tilec.ir.tree import Body, Position, at, loops, path_to, sites
 
 
 def written(node_body: Body) -> list[str]:
@@ -99,14 +99,7 @@ def find_loop(program: Program, name: object) -> Position:
 
 
 def _path_text(program: Program, position: Position) -> str:
-    body, out = program.body, []
-    for n in position[:-1]:
-        node = body[n]
-        if isinstance(node, Loop):
-            out.append(node.var)
-        assert hasattr(node, "body")
-        body = node.body  # type: ignore[union-attr]
-    return "/".join(out)
+    return "/".join(n.var for n in path_to(program.body, position) if isinstance(n, Loop))
 
 
 def loop_at(program: Program, position: Position) -> Loop:

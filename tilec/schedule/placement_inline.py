@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff
-from tilec.ir.program import Address, Buffer, Copy, Inline, Leaf, Node, Program, Read, Statement
+from tilec.ir.program import Address, Buffer, Copy, Guard, Inline, Leaf, Loop, Node, Program, Read, Statement
 from tilec.ir.tree import Body, Position, map_addresses, put, transform
 from tilec.poly.regions import Piece, injective
 from tilec.schedule.core import primitive
@@ -103,9 +103,7 @@ class _Inliner:
             return self.evaluate(producer.statement, logical, producer.reads)
 
         def rewrite(node: Node) -> Body:
-            if hasattr(node, "body"):
-                return (node,)
-            return (map_addresses(node, at_reader, self.program),)  # type: ignore[arg-type]
+            return (node,) if isinstance(node, Loop | Guard) else (map_addresses(node, at_reader, self.program),)
 
         for position in positions:
             self.check_reach(producer, position)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff
-from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Node, Program, Read
+from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Guard, Loop, Node, Program, Read
 from tilec.ir.tree import Body, Position, map_addresses
 from tilec.poly.regions import NoBox, Piece, Span, box
 from tilec.schedule.core import choice, primitive
@@ -113,10 +113,10 @@ def redirect(program: Program, name: str, under: Position, to, *, reads: bool = 
             here = (*position, n)
             if not (inside(here, under) or inside(under, here)):
                 out.append(node)
-            elif hasattr(node, "body"):
-                out.append(replace(node, body=go(node.body, here)))  # type: ignore
+            elif isinstance(node, Loop | Guard):
+                out.append(replace(node, body=go(node.body, here)))
             else:
-                out.append(map_addresses(node, address, program))  # type: ignore[arg-type]
+                out.append(map_addresses(node, address, program))
         return tuple(out)
 
     return go(program.body, ())

@@ -20,7 +20,7 @@ from tilec.search.database import Database
 from tilec.search.recipes import derive
 from tilec.search.result import Candidate, Rejection, Row, Tuned
 from tilec.search.space import Knobs, Space
-from tilec.search.structure import Apply, Judged, Structure, candidate, judge, split_structures, unproved_schedule
+from tilec.search.structure import Judged, Structure, candidate, judge, split_structures, unproved_schedule
 from tilec.search.unproved import Memo
 from tilec.targets import Target, load
 
@@ -150,8 +150,7 @@ def _structures(
     if not callable(schedule):
         raise ScheduleError(f"tune(schedule={schedule!r}): give a function of a fresh schedule and the knobs")
     axes = Space.of(space or {})
-    apply: Apply = lambda s, knobs: _call(schedule, s, knobs)  # noqa: E731
-    return split_structures("as given", axes, apply, opened, memo)
+    return split_structures("as given", axes, lambda s, knobs: _call(schedule, s, knobs), opened, memo)
 
 
 def _call(schedule: Callable[..., Schedule], s: Schedule, knobs: Mapping[str, Any]) -> Schedule:
@@ -184,37 +183,34 @@ def _in_bulk(judged: Judged, machine: Target, sizes: Mapping[str, int], threads:
         over = c.shared > capacity
         if over.any():
             n = int(np.argmax(over))
-            text = f"{_label(structure, structure.space.at(n))} needs {int(c.shared[n]):,} B of shared memory per block; "
+            text = f"{_label(structure.name, structure.space.at(n))} needs {int(c.shared[n]):,} B of shared memory per block; "
             text += f"{machine.name} allows {capacity:,} B"
             rejected.add("does not fit", int(over.sum()), text)
             fits &= ~over
-    limit = (
-        machine.limits.threads_per_block if machine.limits is not None and hasattr(machine.limits, "threads_per_block") else 1024
-    )
-    over = fits & (c.threads > limit)
-    if over.any():
-        n = int(np.argmax(over))
-        text = f"{_label(structure, structure.space.at(n))} needs {int(c.threads[n]):,} threads per block; "
-        rejected.add("does not fit", int(over.sum()), text + f"{machine.name} allows {limit:,}")
-        fits &= ~over
     if machine.limits is not None:
+        limit = machine.limits.threads_per_block
+        over = fits & (c.threads > limit)
+        if over.any():
+            n = int(np.argmax(over))
+            text = f"{_label(structure.name, structure.space.at(n))} needs {int(c.threads[n]):,} threads per block; "
+            rejected.add("does not fit", int(over.sum()), text + f"{machine.name} allows {limit:,}")
+            fits &= ~over
         per_thread = threads is not None or judged.formulas.per_thread
         most = 4 * (machine.limits.registers_per_thread if per_thread else machine.limits.registers_per_block)
         over = fits & (c.register > most)
         if over.any():
             n = int(np.argmax(over))
             what = register_misfit(machine, int(c.register[n]), per_thread=per_thread)
-            rejected.add("does not fit", int(over.sum()), f"{_label(structure, structure.space.at(n))} {what}")
+            rejected.add("does not fit", int(over.sum()), f"{_label(structure.name, structure.space.at(n))} {what}")
             fits &= ~over
     return _rows(structure, c, np.flatnonzero(fits))
 
 
-def _label(structure: Structure, knobs: Knobs) -> str:
-    return f"{structure.name}, {' '.join(f'{k}={v}' for k, v in knobs.items())}"
+def _label(structure: str, knobs: Knobs) -> str:
+    return f"{structure}, {' '.join(f'{k}={v}' for k, v in knobs.items())}"
 
 
 def _rows(structure: Structure, c: Columns, which: np.ndarray) -> list[Row]:
-    fixed = {k: v for k, v in structure.choices.items()} if structure.choices else {}
     out = []
     axes = structure.space
     traffic, shared, register, flops = (a[which].tolist() for a in (c.traffic, c.shared, c.register, c.flops))
@@ -222,7 +218,15 @@ def _rows(structure: Structure, c: Columns, which: np.ndarray) -> list[Row]:
     for k, n in enumerate(which.tolist()):
         s = seconds[k]
         out.append(
-            Row(structure.name, {**fixed, **axes.at(n)}, traffic[k], shared[k], register[k], flops[k], None if s != s else s)
+            Row(
+                structure.name,
+                {**structure.choices, **axes.at(n)},
+                traffic[k],
+                shared[k],
+                register[k],
+                flops[k],
+                None if s != s else s,
+            )
         )
     return out
 
@@ -251,7 +255,7 @@ def _one_by_one(
             if cost.problems:
                 raise ResourceError(cost.problems[0])
         except TilecError as e:
-            rejected.add(_reason(e), 1, f"{_label(structure, knobs)}: {e}")
+            rejected.add(_reason(e), 1, f"{_label(structure.name, knobs)}: {e}")
             continue
         out.append(
             Row(
@@ -283,7 +287,7 @@ def _build(
     made = candidate(judged, opened, bound, knobs, memo)
     verdict = made.check()
     if verdict.status != "legal":
-        raise refuse(_label(structure, knobs), made.program, verdict)
+        raise refuse(_label(structure.name, knobs), made.program, verdict)
     proved = Schedule(made.program, made.trace, bound.proof_budget, verdict)
     cost = price(proved.program, machine, {}, threads, registers)
     if cost.problems:
@@ -309,7 +313,7 @@ def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, d
                 except TilecError:
                     raise
                 except Exception as e:
-                    raise MeasureError(f"measure({_label_of(c)}) raised {type(e).__name__}: {e}") from e
+                    raise MeasureError(f"measure({_label(c.structure, c.knobs)}) raised {type(e).__name__}: {e}") from e
                 store.put(key, seconds, clock.perf_counter() - began)
             timed.append((seconds, n))
         say("measuring", len(best), len(best))
@@ -320,7 +324,3 @@ def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, d
     result.rows[: len(best)] = rows
     result._built.clear()
     result._built.update(built)
-
-
-def _label_of(c: Candidate) -> str:
-    return f"{c.structure}, {' '.join(f'{k}={v}' for k, v in c.knobs.items())}"
