@@ -19,12 +19,13 @@ from tilec.cost.price import price
 from tilec.cost.roofline import roofline
 from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
+from tilec.ir.arguments import signature
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.lang.kernel import Definition, define
 from tilec.poly.wellformed import check as check_wellformed
 from tilec.runtime import numpy_run
-from tilec.runtime.call import Call, bind, signature
+from tilec.runtime.call import bind
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
 from tilec.search.result import Tuned
@@ -76,7 +77,8 @@ class Kernel:
 
     @property
     def signature(self) -> str:
-        return signature(self.program, self.parameters)
+        """`gemm(A: bf16[M, K], W: bf16[K, N], Y: bf16[M, N])`."""
+        return signature(self.program)
 
     @property
     def summary(self) -> str:
@@ -96,7 +98,7 @@ class Kernel:
         Written arrays that were passed are updated in place. Returns the only-written parameters: one array, a tuple, or None.
         """
         assert self._checked
-        call = bind(self.program, self.parameters, args, kwargs)
+        call = bind(self.program, args, kwargs)
         return call.finish(interp.run(self.program, call.arrays, call.sizes, call.scalars))
 
     def schedule(
@@ -151,11 +153,11 @@ class Schedule(base.Schedule):
         runner = _choose(RUNNERS, backend, "build")(self.program)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            bound = self._bind(args, kwargs)
+            bound = bind(self.program, args, kwargs)
             return bound.finish(runner(bound.arrays, bound.sizes, bound.scalars))
 
         call.__name__ = call.__qualname__ = self.program.name
-        call.__doc__ = f"{self._kernel.signature}, scheduled, by {backend}"
+        call.__doc__ = f"{signature(self.program)}, scheduled, by {backend}"
         return call
 
     def run(self, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
@@ -168,17 +170,9 @@ class Schedule(base.Schedule):
         backend: also "reference", the original program interpreted.
         """
         runner = _interpreter(self.program.source) if backend == "reference" else _choose(RUNNERS, backend, "run")(self.program)
-        bound = self._bind((), {**{n: a.copy() for n, a in arrays.items()}, **rest})
+        bound = bind(self.program, (), {**{n: a.copy() for n, a in arrays.items()}, **rest})
         results = runner(bound.arrays, bound.sizes, bound.scalars)
         return {n: results[n] for n in bound.written}
-
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        return bind(self.program, self._kernel.parameters, args, kwargs)
-
-    @property
-    def _kernel(self) -> Kernel:
-        assert self.kernel is not None, "an api.Schedule is made by Kernel.schedule"
-        return self.kernel
 
 
 def kernel(function: Callable[..., object]) -> Kernel:

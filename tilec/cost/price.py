@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from tilec.cost.amounts import Held, Traffic, number
 from tilec.cost.cost import Cost, LaunchCost
@@ -14,9 +13,9 @@ from tilec.cost.launches import Launch, launches
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
 from tilec.cost.time import estimate
-from tilec.errors import ScheduleError
 from tilec.ir.closed import Closed
 from tilec.ir.program import Program
+from tilec.ir.sizes import check_numbers
 from tilec.ir.tree import addresses, sites
 from tilec.poly.count import Counter, NotClosed
 from tilec.targets import Target, load
@@ -36,7 +35,7 @@ def price(
     Raises TargetError (unknown machine), ScheduleError (sizes that don't fit the program), CountError (beyond the budget).
     """
     machine = None if target is None else load(target)
-    given = check_sizes(program, sizes or {})
+    given = check_numbers(program, sizes or {}, "cost")
     runs = Runs(program, given)
     steps = launches(program)
     known = not [n for n in program.sizes if n not in given]
@@ -159,29 +158,4 @@ def compulsory(program: Program, counter: Counter) -> dict[tuple[str, str], Clos
                 out[b.name, "write"] = touched(source, counter, {b.name: writers})[b.name]
         except NotClosed:
             continue  # leaving a buffer out keeps the bound valid
-    return out
-
-
-def check_sizes(program: Program, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes as ints, those already bound left out; ScheduleError for unknown names and numbers that don't fit."""
-    bound = dict(program.bound)
-    out: dict[str, int] = {}
-    for name, value in sizes.items():
-        if name not in program.sizes and name not in bound:
-            known = ", ".join((*program.sizes, *bound)) or "none"
-            raise ScheduleError(f"cost: no size '{name}'. Sizes of {program.name}: {known}.")
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise ScheduleError(f"cost({name}={value!r}): a size must be an integer, not {type(value).__name__}")
-        n = int(value)
-        if not 1 <= n <= 2**31:
-            raise ScheduleError(f"cost({name}={n}): a size must be between 1 and 2^31")
-        if name in bound:
-            if bound[name] != n:
-                raise ScheduleError(f"cost({name}={n}): the size {name} is already bound to {bound[name]}")
-            continue
-        out[name] = n
-    for c in program.where:
-        if c.names <= set(out) and not c.holds(out):
-            given = ", ".join(f"{n}={out[n]}" for n in sorted(c.names))
-            raise ScheduleError(f"cost({given}): the kernel assumes {c}")
     return out

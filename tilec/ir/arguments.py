@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import LanguageError
-from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.affine import Aff, Div
 from tilec.ir.dtypes import DTYPES, decode, encode
 from tilec.ir.program import Buffer, Program
-
-LARGEST_SIZE = 2**31 - 1
+from tilec.ir.sizes import LARGEST_SIZE, assumption_text
 
 
 def parameters(program: Program) -> tuple[Buffer, ...]:
+    """The array parameters, in the order of their declaration."""
     return tuple(b for b in program.buffers if b.role == "param")
 
 
@@ -41,10 +41,15 @@ def required(program: Program) -> tuple[str, ...]:
     return tuple(b.name for b in parameters(program) if b.name in needed or b.name not in outputs)
 
 
+def call_order(program: Program) -> tuple[str, ...]:
+    """Arrays and scalars in the order of a call; arrays first where the program does not say."""
+    return program.parameters or (*(b.name for b in parameters(program)), *(n for n, _ in program.scalars))
+
+
 def signature(program: Program) -> str:
-    """`gemm(A: bf16[M, K], W: bf16[K, N], Y: bf16[M, N])`."""
-    arrays = [f"{b.name}: {b.dtype}[{', '.join(map(str, b.shape))}]" for b in parameters(program)]
-    return f"{program.name}({', '.join([*arrays, *(f'{n}: {t}' for n, t in program.scalars)])})"
+    """`gemm(A: bf16[M, K], W: bf16[K, N], Y: bf16[M, N])`: the parameters in the order of a call."""
+    types = {b.name: f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in parameters(program)} | dict(program.scalars)
+    return f"{program.name}({', '.join(f'{n}: {types[n]}' for n in call_order(program))})"
 
 
 def check_arrays(program: Program, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -141,13 +146,8 @@ def check_sizes(program: Program, arrays: Mapping[str, np.ndarray], given: Mappi
     for c in program.where:
         if not c.holds(sizes):
             values = ", ".join(f"{n} = {sizes[n]}" for n in sorted(c.names))
-            raise LanguageError(f"{name}: assumes {_short(c)}, which {values} does not meet")
+            raise LanguageError(f"{name}: assumes {assumption_text(c)}, which {values} does not meet")
     return sizes
-
-
-def _short(c: Constraint) -> str:
-    """The shorter of the two forms: `N % 2 == 0` rather than `N == 2*floor(N/2)`."""
-    return min(str(c), f"{c.expr} {'==' if c.equal else '>='} 0", key=len)
 
 
 def _solve(e: Aff, extent: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import LanguageError
-from tilec.ir.arguments import check_arrays, check_scalars, check_sizes, parameters, required, written
+from tilec.ir.arguments import call_order, check_arrays, check_scalars, check_sizes, parameters, required, signature, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Buffer, Program
 
@@ -43,24 +43,19 @@ def pure_outputs(program: Program) -> tuple[str, ...]:
     return tuple(n for n in written(program.source) if n not in needed)
 
 
-def signature(program: Program, order: Sequence[str]) -> str:
-    """`gemm(A: bf16[M, K], W: bf16[K, N], Y: bf16[M, N])`: the parameters in the order of a call."""
-    types = {b.name: f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in parameters(program.source)} | dict(program.scalars)
-    return f"{program.name}({', '.join(f'{n}: {types[n]}' for n in order)})"
-
-
-def bind(program: Program, order: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Match a call to the parameters named in `order` (arrays and scalars); sizes that no shape gives are keywords.
+def bind(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Match a call to the parameters, arrays and scalars in the order of the kernel; sizes that no shape gives are keywords.
 
     Positional arguments are all parameters, or all but the only-written ones. Raises LanguageError for a wrong count, an unknown
     keyword, a written array that is read-only, and what ir/arguments.py checks: dtypes, shapes, sizes, aliasing, scalars.
     """
     source, name = program.source, program.name
+    order = call_order(source)
     sizes = {k: v for k, v in kwargs.items() if k in source.sizes or k in dict(source.bound)}
     values = {k: v for k, v in kwargs.items() if k not in sizes}
     unknown = [k for k in values if k not in order]
     if unknown:
-        raise LanguageError(f"{name}: no parameter or size '{unknown[0]}'\n  expected: {signature(source, order)}")
+        raise LanguageError(f"{name}: no parameter or size '{unknown[0]}'\n  expected: {signature(source)}")
     pure = pure_outputs(program)
     rest = [p for p in order if p not in values]
     needed = [p for p in rest if p not in pure]
@@ -68,7 +63,7 @@ def bind(program: Program, order: Sequence[str], args: Sequence[Any], kwargs: Ma
         either = "" if rest == needed else f", or {len(rest)} with {', '.join(p for p in rest if p in pure)}"
         raise LanguageError(
             f"{name}: got {len(args)} positional arguments; expected {len(needed)} ({', '.join(needed) or 'none'}){either}"
-            f"\n  expected: {signature(source, order)}"
+            f"\n  expected: {signature(source)}"
         )
     values |= dict(zip(rest if len(args) == len(rest) else needed, args, strict=True))
     scalar_names = dict(source.scalars)
@@ -83,6 +78,7 @@ def bind(program: Program, order: Sequence[str], args: Sequence[Any], kwargs: Ma
 
 
 def shape_of(buffer: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The extents at numbers for all sizes."""
     return tuple(e.eval(sizes) for e in buffer.shape)
 
 

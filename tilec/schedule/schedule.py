@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from tilec.errors import ScheduleError
 from tilec.ir.printer import text
 from tilec.ir.program import Program
+from tilec.ir.sizes import check_numbers
 from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 from tilec.poly.wellformed import check as check_wellformed
 from tilec.schedule import core
 from tilec.schedule.names import loop_names
-from tilec.schedule.sizes import bind, check_sizes
+from tilec.schedule.sizes import bind
 from tilec.schedule.trace import Step, Trace
 
 
@@ -109,13 +110,13 @@ def start(
 ) -> Schedule:
     """A fresh schedule of a kernel: sizes bound, permissions given, temporaries in their default places.
 
-    sizes: numbers for some or all of the kernel's sizes (1 ≤ size ≤ 2^31); the rest stay symbolic.
+    sizes: numbers for some or all of the kernel's sizes (1 ≤ size < 2^31); the rest stay symbolic.
     reassociate: buffers whose float sums may change their order. contract: multiply-add may round once.
     ScheduleError: an unknown size or buffer, a number out of range, a violated assumption. LanguageError: the kernel reads out
     of bounds or what is never written.
     """
     program = definition if isinstance(definition, Program) else definition.program
-    program = bind(program, check_sizes(program, sizes or {}))
+    program = bind(program, check_numbers(program, sizes or {}, "schedule"))
     if program.original is None:
         check_wellformed(program)
         program = replace(program, original=program)

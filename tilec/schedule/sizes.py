@@ -4,49 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from operator import index
-from typing import Any
 
-from tilec.errors import ScheduleError
-from tilec.ir.affine import Aff, AffLike, Constraint
+from tilec.ir.affine import Aff, AffLike
 from tilec.ir.expr import Binary, Call, Cast, Compare, Expr, Index, Select, Unary
 from tilec.ir.program import Access, Program, Statement
 from tilec.ir.tree import subs
-from tilec.schedule.core import SIZE_LIMIT
-
-
-def check_sizes(program: Program, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes to bind as ints; ScheduleError for unknown names, bad numbers and violated assumptions."""
-    already = dict(program.bound)
-    out: dict[str, int] = {}
-    for name, value in sizes.items():
-        if name not in program.sizes and name not in already:
-            known = ", ".join((*program.sizes, *already)) or "none"
-            raise ScheduleError(f"schedule({name}={value!r}): no size '{name}'. Sizes of {program.name}: {known}.")
-        try:
-            number = None if isinstance(value, bool) else index(value)
-        except TypeError:
-            number = None
-        if number is None:
-            raise ScheduleError(f"schedule({name}={value!r}): a size must be an integer, not {type(value).__name__}")
-        if not 1 <= number <= SIZE_LIMIT:
-            raise ScheduleError(f"schedule({name}={number}): a size must be between 1 and 2^31")
-        if name in already:
-            if already[name] != number:
-                raise ScheduleError(f"schedule({name}={number}): the size {name} is already bound to {already[name]}")
-            continue
-        out[name] = number
-    for c in program.where:
-        if c.subs(out).expr.is_const and not c.subs(out).holds({}):
-            given = ", ".join(f"{n}={out[n]}" for n in sorted(c.names) if n in out)
-            raise ScheduleError(f"schedule({given}): the kernel assumes {where_text(c)}")
-    return out
-
-
-def where_text(c: Constraint) -> str:
-    """`M % 64 == 0` for an equality that is a remainder, else the plain constraint."""
-    text = str(c.expr)
-    return f"{text} == 0" if c.equal and "%" in text else str(c)
 
 
 def bind(program: Program, sizes: Mapping[str, int]) -> Program:
