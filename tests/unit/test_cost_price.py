@@ -281,7 +281,7 @@ def test_wrong_sizes():
         price(p, None, {"L": 1})
     for bad, says in (
         (0, "between 1 and"),
-        (2**31, "between 1 and 2^31 - 1"),
+        (2**31, r"between 1 and 2\^31 - 1"),
         (1.5, "must be an integer"),
         (True, "must be an integer"),
     ):
