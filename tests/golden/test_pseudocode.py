@@ -13,7 +13,7 @@ from tilec.ir import interp
 from tilec.ir.arguments import check_scalars
 from tilec.ir.printer import loop_tree, text
 from tilec.ir.program import Program
-from tilec.runtime.check import against_reference
+from tilec.runtime.compare import against_reference
 from tilec.runtime.numpy_run import Runner
 from tilec.schedule.schedule import Schedule, start
 from tilec.workloads.blur import blur

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tilec.ir.affine import Aff, Constraint, ceil_div
-from tilec.ir.closed import Closed, Sum, atom, bracket, maximum, minimum, positive, power_sum, total
+from tilec.ir.closed import Closed, Sum, atom, bracket, maximum, minimum, positive, total
 from tilec.ir.closed_text import pretty_bytes
+from tilec.ir.power_sum import power_sum
 
 M, N, K = (Closed.of(n) for n in "MNK")
 

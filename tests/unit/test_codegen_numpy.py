@@ -26,8 +26,7 @@ from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load,
 from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Access, Address, Buffer, Guard, Identity, Leaf, Loop, Merge, Node, Program
 from tilec.runtime.call import shape_of
-from tilec.runtime.check import against_reference
-from tilec.runtime.compare import random_inputs
+from tilec.runtime.compare import against_reference, random_inputs
 from tilec.runtime.numpy_run import runner
 from tilec.schedule.schedule import start
 from tilec.workloads.gemm_silu import gemm_silu

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 
 from tilec.ir.affine import Aff, AffLike, Constraint, Div
-from tilec.ir.closed_text import power_sum_coefficients, render
+from tilec.ir.closed_text import render
 
 MAX_SUM = 50_000_000  # terms of a finite sum that are still added up
 
@@ -147,8 +147,8 @@ class Closed:
         for m, c in self.terms:
             if c.denominator != 1 or len(m) > 1 or any(p != 1 or not isinstance(a, str | Div) for a, p in m):
                 return None
-            term = Aff(1) if not m else Aff(0, ((m[0][0], 1),))  # type: ignore[arg-type]
-            out = out + term * c.numerator
+            inner = m[0][0] if m else None
+            out = out + (Aff(0, ((inner, c.numerator),)) if isinstance(inner, str | Div) else c.numerator)
         return out
 
     def subs(self, values: Mapping[str, AffLike]) -> Closed:
@@ -192,6 +192,7 @@ class Closed:
 
     @cached_property
     def denominator(self) -> int:
+        """The least common denominator of the coefficients."""
         return math.lcm(*(c.denominator for _, c in self.terms))
 
     def __str__(self) -> str:
@@ -217,6 +218,7 @@ def positive(value: ClosedLike) -> Closed:
 
 
 def maximum(values: Iterable[ClosedLike]) -> Closed:
+    """The largest of the values (at least one)."""
     first, *rest = map(Closed.of, values)
     for v in rest:
         first = first if v == first else first + positive(v - first)
@@ -224,6 +226,7 @@ def maximum(values: Iterable[ClosedLike]) -> Closed:
 
 
 def minimum(values: Iterable[ClosedLike]) -> Closed:
+    """The least of the values (at least one)."""
     first, *rest = map(Closed.of, values)
     for v in rest:
         first = first if v == first else first - positive(first - v)
@@ -243,17 +246,8 @@ def bracket(conditions: Iterable[Constraint]) -> Closed:
 
 
 def total(values: Iterable[ClosedLike]) -> Closed:
+    """The sum of the values; 0 of none."""
     return _normal([t for v in values for t in Closed.of(v).terms])
-
-
-def power_sum(p: int, n: ClosedLike) -> Closed:
-    """Σ x^p for x = 0 … n as a polynomial in n (Faulhaber); power_sum(p, -1) is 0, and differences are right at every integer."""
-    n = Closed.of(n)
-    out = Closed()
-    for j, c in enumerate(power_sum_coefficients(p)):
-        if c:
-            out = out + n**j * c
-    return out
 
 
 def _normal(terms: Iterable[tuple[Monomial, Fraction]]) -> Closed:
@@ -312,8 +306,8 @@ def _atom_subs(a: Atom, values: Mapping[str, AffLike]) -> Closed:
         case Sum():
             inner = {k: v for k, v in values.items() if k != a.var}
             new = Sum(a.var, a.lower.subs(values), a.upper.subs(values), a.body.subs(inner))
-            number = new.lower.constant, new.upper.constant
-            return Closed() if None not in number and number[1] < number[0] else atom(new)  # type: ignore[operator]
+            low, high = new.lower.constant, new.upper.constant
+            return Closed() if low is not None and high is not None and high < low else atom(new)
 
 
 def _atom_value(a: Atom, env: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""How closed forms read (`4*M*N*(K + 1)`, `N*(N + 1)/2`), bytes in binary units, and the coefficients of power sums."""
+"""How closed forms read (`4*M*N*(K + 1)`, `N*(N + 1)/2`), and bytes in binary units."""
 
 from __future__ import annotations
 
@@ -62,18 +62,3 @@ def pretty_bytes(n: int) -> str:
             text = f"{n / size:.2f}"
             return re.sub(r"\.?0+$", "", text) + f" {unit}" if "." in text else f"{text} {unit}"
     return f"{n} B"
-
-
-def power_sum_coefficients(p: int) -> list[Fraction]:
-    """Coefficients of Σ_{x=0}^{n} x^p by powers of n: 1/(p+1) · Σ_j C(p+1, j) B⁺_j n^(p+1-j)."""
-    bernoulli = [Fraction(1)]
-    for m in range(1, p + 1):
-        bernoulli.append(-sum((math.comb(m + 1, k) * b for k, b in enumerate(bernoulli)), Fraction(0)) / (m + 1))
-    if p >= 1:
-        bernoulli[1] = Fraction(1, 2)
-    out = [Fraction(0)] * (p + 2)
-    for j, b in enumerate(bernoulli):
-        out[p + 1 - j] += Fraction(math.comb(p + 1, j)) * b / (p + 1)
-    if p == 0:
-        out[0] += 1  # x^0 at x = 0 counts
-    return out

@@ -13,7 +13,8 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from tilec.ir.affine import Aff, Constraint, Div
-from tilec.ir.closed import Atom, Closed, Sum, atom, bracket, power_sum, total
+from tilec.ir.closed import Atom, Closed, Sum, atom, bracket, total
+from tilec.ir.power_sum import power_sum
 from tilec.poly.count_system import Oracle, System, outside, solve_equalities, substitute, tidied, without_redundant
 
 MAX_PERIOD = 128

@@ -1,15 +1,18 @@
-"""Inputs made from a seed, and how two results differ: bit by bit, and by how much."""
+"""A result against the reference: random inputs from a seed, and how outputs differ, bit by bit and by how much."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from tilec.ir import interp
+from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES, to_arithmetic, to_storage
 from tilec.ir.program import Program
 from tilec.runtime.call import pure_outputs, shape_of
+from tilec.runtime.numpy_run import Runner, runner
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Difference:
 
     @property
     def identical(self) -> bool:
+        """Equal to the bit."""
         return self.different == 0
 
 
@@ -62,6 +66,25 @@ def compare(name: str, dtype: str, result: np.ndarray, reference: np.ndarray) ->
         share = np.where(gap == 0, 0.0, gap / np.abs(y))
     largest = (float(gap.max()), float(share.max())) if gap.size else (0.0, 0.0)
     return Difference(name, dtype, a.shape, int(a.size), int(bits.sum()), *largest)
+
+
+def against_reference(
+    program: Program, sizes: Mapping[str, int], seed: int = 0, build: Callable[[Program], Runner] = runner
+) -> list[Difference]:
+    """One Difference per written parameter: `build(program)` next to the original program interpreted in the written order.
+
+    sizes: every free size (bound ones may be repeated). Outputs that the kernel does not read start at zero in both.
+    """
+    original = program.source
+    known = {**dict(original.bound), **sizes}
+    arrays, scalars = random_inputs(program, known, seed)
+    for b in original.buffers:
+        if b.role == "param" and b.name not in arrays:
+            arrays[b.name] = np.zeros(shape_of(b, known), DTYPES[b.dtype].numpy)
+    values = check_scalars(original, scalars)
+    want = interp.run(original, arrays, known, scalars)
+    got = build(program)(arrays, {n: known[n] for n in program.sizes}, values)
+    return [compare(n, original.buffer[n].dtype, got[n], want[n]) for n in written(original)]
 
 
 def _unsigned(raw: np.dtype) -> np.dtype:
