@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
+from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
@@ -75,6 +76,7 @@ class HappensBefore:
     def __init__(self, r: Relations, pairs: Pairs | None = None):
         self.r, self.solver = r, r.solver
         self.pairs: Pairs = {} if pairs is None else pairs
+        self._sequences: dict[tuple[int, int, int], Map] = {}
         self._between: dict[tuple[int, int], UnionMap] = {}
         self._complete: dict[tuple[int, int, bool], UnionMap] = {}
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
@@ -113,32 +115,35 @@ class HappensBefore:
     # -- the order ----------------------------------------
 
     @cached_property
-    def width(self) -> int:
-        """Time dimensions that tell an action from every barrier, commit and wait: those down to the deepest of these."""
-        return len(self.kept)
-
-    @cached_property
     def kept(self) -> list[int]:
+        """The time dimensions that tell an action from every barrier, commit and wait: those down to the deepest of these."""
         depths = [len(s.position) for s in self.r.sites if isinstance(s.action, Barrier | Commit | Wait)]
         return [d for d in self.r.telling if d < 2 * max(depths, default=1) - 1]
 
-    def short_clock(self, n: int, tag: str) -> UnionMap:
-        """{ tag[v] -> the first `width` dimensions of time }, enough to compare with a synchronising action; executed or not."""
+    def short_time(self, n: int) -> list[Aff]:
+        """The dimensions of time in `kept`, enough to compare with a synchronising action."""
         time = self.r.time(n, 0)
-        return self.r.free_map(tag, self.r.variables(n), "", [time[d] for d in self.kept]).to_union_map()
+        return [time[d] for d in self.kept]
 
     def clock_of(self, n: int) -> UnionMap:
         """{ T{n}[v] -> short time } of the executed iterations of an action of any kind."""
-        time = self.r.time(n, 0)
-        return self.r.map(n, f"T{n}", "", [time[d] for d in self.kept]).to_union_map()
+        return self.r.map(n, f"T{n}", "", self.short_time(n)).to_union_map()
 
-    @cached_property
-    def barriers(self) -> UnionMap:
-        return self.r.union(self.clock_of(n) for n, s in enumerate(self.r.sites) if isinstance(s.action, Barrier))
+    def executed(self, n: int) -> Set:
+        return self.r.domains[n].set_tuple_name(f"T{n}")
 
-    def before(self, a: UnionMap, b: UnionMap) -> UnionMap:
-        """{ x -> y : a(x) < b(y) } in the tree's order."""
-        return a.lex_lt_union_map(b)
+    def sequence(self, n: int, m: int, depth: int) -> Map:
+        """{ T{n}[v] -> T{m}[w] : n before m, in one block: the first `depth` dimensions of time agree }, executed or not."""
+        key = (n, m, depth)
+        if key not in self._sequences:
+            left, right = self.short_time(n), self.short_time(m)
+            names, others = self.r.variables(n), self.r.variables(m)
+            alike = {e.single or "" for e in left[:depth]}
+            later = self.r.after(others, right, names, left, alike)
+            if any(e != f for e, f in zip(left[:depth], right[:depth], strict=True)):  # two children of one node: two blocks
+                later = Map.empty(later.get_space())
+            self._sequences[key] = later.reverse().set_tuple_name(_T.in_, f"T{n}").set_tuple_name(_T.out, f"T{m}")
+        return self._sequences[key]
 
     def region(self, site: Site) -> int:
         """How many time dimensions name the block (or parallel iteration) whose barriers, commits and waits an action meets."""
@@ -148,33 +153,21 @@ class HappensBefore:
                 depth = n + 1
         return sum(d < 2 * depth for d in self.kept)
 
-    def same_region(self, depth: int) -> UnionMap:
-        """{ time -> time : the first `depth` dimensions agree }."""
-        width = self.width
-        out = pair_space(self.solver, width, width)
-        for n in range(depth):
-            out = out.equate(_T.in_, n, _T.out, n)
-        return out.to_union_map()
-
-    def in_region(self, a: UnionMap, b: UnionMap, depth: int) -> UnionMap:
-        """{ x -> y : x and y belong to one block }."""
-        return a.apply_range(self.same_region(depth)).apply_range(b.reverse())
-
     def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
         """{ a -> b : a barrier of their block stands between them }."""
         key = (a.site, b.site)
         if key not in self._between:
             regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
-            self._between[key] = self.after_barrier(self.short_clock(a.site, "A"), self.short_clock(b.site, "B"), regions)
+            self._between[key] = self.after_barrier(*key, regions)
         return _renamed(self._between[key], a.tag, b.tag)
 
-    def after_barrier(self, a: UnionMap, b: UnionMap, regions: tuple[int, int]) -> UnionMap:
-        bars = self.barriers
-        if bars.is_empty():
-            return self.solver.empty()
-        first = self.before(a, bars).intersect(self.in_region(a, bars, regions[0]))
-        second = self.before(bars, b).intersect(self.in_region(bars, b, regions[1]))
-        return first.apply_range(second)
+    def after_barrier(self, a: int, b: int, regions: tuple[int, int]) -> UnionMap:
+        """{ T{a} -> T{b} : a barrier stands between them, in a's block and in b's }."""
+        ways = (
+            self.sequence(a, k, regions[0]).intersect_range(self.executed(k)).apply_range(self.sequence(k, b, regions[1]))
+            for k in self.actions(Barrier)
+        )
+        return self.r.union(ways)
 
     # -- asynchronous copies ----------------------------------------
 
@@ -186,14 +179,12 @@ class HappensBefore:
         r, depth = self.r, self.region(self.r.sites[n])
         # a commit or wait in an iteration of an unordered loop is none for the copies around that loop
         near = {m for kind in (Commit, Wait) for m in self.actions(kind) if self.region(r.sites[m]) == depth}
-        copy, commits = self.clock_of(n), r.union(self.clock_of(m) for m in self.actions(Commit) if m in near)
-        if commits.is_empty():
-            return self.solver.empty()
-        later = self.before(copy, commits).intersect(self.in_region(copy, commits, depth))
-        first = _earliest(later, commits)  # copy -> its commit
+        marks = [m for m in self.actions(Commit) if m in near]
+        commits = r.union(self.clock_of(m) for m in marks)
+        first = _earliest(self.executed_sequence([n], marks, depth), commits)  # copy -> its commit
         following = self.solver.empty()
         if any(w.n for m, s in enumerate(r.sites) if m in near and isinstance(w := s.action, Wait)):
-            following = _earliest(self.before(commits, commits).intersect(self.in_region(commits, commits, depth)), commits)
+            following = _earliest(self.executed_sequence(marks, marks, depth), commits)
         out = self.solver.empty()
         for w in self.actions(Wait):
             action = r.sites[w].action
@@ -203,10 +194,15 @@ class HappensBefore:
             reached = first
             for _ in range(action.n):
                 reached = reached.apply_range(following)
-            wait = self.clock_of(w)
-            done = self.before(commits, wait).intersect(self.in_region(commits, wait, depth))
-            out = out.union(reached.apply_range(done))
+            out = out.union(reached.apply_range(self.executed_sequence(marks, [w], depth)))
         return out
+
+    def executed_sequence(self, left: list[int], right: list[int], depth: int) -> UnionMap:
+        return self.r.union(
+            self.sequence(n, m, depth).intersect_domain(self.executed(n)).intersect_range(self.executed(m))
+            for n in left
+            for m in right
+        )
 
     @cached_property
     def coverings(self) -> dict[int, UnionMap]:
@@ -238,12 +234,13 @@ class HappensBefore:
         """{ a, an access of an asynchronous copy -> b : the copy is complete, for b's thread, before b starts }."""
         key = (a.site, b.site, same_thread)
         if key not in self._complete:
-            waited, clock = self.completions[a.site], self.short_clock(b.site, "B")
+            waits = self.actions(Wait)
             if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
-                self._complete[key] = self.before(waited.apply_range(self.waits), clock)
+                after = self.r.union(self.sequence(w, b.site, 0) for w in waits)
             else:
                 regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
-                self._complete[key] = waited.apply_range(self.after_barrier(self.waits, clock, regions))
+                after = self.r.union(self.after_barrier(w, b.site, regions) for w in waits)
+            self._complete[key] = self.completions[a.site].apply_range(after)
         return _renamed(self._complete[key], a.tag, b.tag)
 
     # -- races ----------------------------------------
