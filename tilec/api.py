@@ -64,10 +64,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
+        """As in the text of the kernel."""
         return self.definition.name
 
     @property
     def program(self) -> Program:
+        """The original program."""
         return self.definition.program
 
     @property

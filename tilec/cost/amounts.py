@@ -64,6 +64,7 @@ class Traffic:
         return number(total(f.bytes for f in self._of(memory, True)), self.sizes, f"fill of {memory} memory")
 
     def fill_by_buffer(self, memory: str) -> dict[str, int]:
+        """Bytes filled, per buffer."""
         names = dict.fromkeys(f.buffer for f in self._of(memory, True))
         return {
             n: number(total(f.bytes for f in self._of(memory, True) if f.buffer == n), self.sizes, f"fill of {n}") for n in names
@@ -71,10 +72,12 @@ class Traffic:
 
     @property
     def memories(self) -> tuple[str, ...]:
+        """The memories that something crosses, outermost first."""
         found = {f.memory for f in self.flows}
         return tuple(m for m in MEMORIES if m in found)
 
     def launch(self, n: int) -> Traffic:
+        """The flows of one launch alone."""
         return Traffic(tuple(f for f in self.flows if f.launch == n), self.sizes)
 
     def _of(self, memory: str, fill: bool = False) -> list[Flow]:
@@ -107,6 +110,7 @@ class Held(Mapping[str, int]):
         return hash((self.parts, self.marks))
 
     def formula(self, memory: str) -> Closed:
+        """The bytes in the sizes."""
         _known(memory)
         return total(c for m, _, c in self.parts if m == memory)
 
@@ -116,6 +120,7 @@ class Held(Mapping[str, int]):
         return int(formula.eval(self.sizes)) if formula.names <= set(self.sizes) else None
 
     def by_buffer(self, memory: str) -> dict[str, int]:
+        """Bytes per buffer held in that memory."""
         _known(memory)
         return {b: number(c, self.sizes, f"bytes of {b}") for m, b, c in self.parts if m == memory}
 
@@ -130,10 +135,12 @@ class WorkingSet(Mapping[str, int]):
 
     @property
     def timeline(self) -> tuple[int, ...]:
+        """Live bytes during each step."""
         return tuple(number(total(self.buffers[n] for n in names), self.sizes, "working set") for names in self.live)
 
     @property
     def formulas(self) -> tuple[Closed, ...]:
+        """The same in the sizes."""
         return tuple(total(self.buffers[n] for n in names) for names in self.live)
 
     def __getitem__(self, memory: str) -> int:

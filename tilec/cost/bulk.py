@@ -55,6 +55,7 @@ class Formulas:
         return all(f.per_thread for f in self.launches if f.registers)
 
     def flops(self) -> Term:
+        """+ − × ÷ of all launches."""
         return add(t for f in self.launches for k, t in f.work.items() if k.kind in FLOPS)
 
 

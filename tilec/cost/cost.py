@@ -40,26 +40,32 @@ class LaunchCost:
 
     @property
     def blocks(self) -> int:
+        """Blocks of the grid."""
         return number(self.blocks_formula, self.sizes, "the number of blocks")
 
     @property
     def flops(self) -> int:
+        """+ − × ÷ of the launch."""
         return number(self.flops_formula, self.sizes, "flops")
 
     @property
     def flops_formula(self) -> Closed:
+        """The same in the sizes."""
         return total(c for k, c in self.work if k.kind in FLOPS)
 
     @property
     def barriers(self) -> int:
+        """Barrier executions, summed over the blocks."""
         return number(self.barriers_formula, self.sizes, "barriers")
 
     @property
     def time(self) -> float | None:
+        """Seconds, an estimate; None without a target that has rates or while sizes are open."""
         return None if self.estimate is None else self.estimate.seconds
 
     @property
     def bound(self) -> str | None:
+        """The roof that binds, "global" or "compute"; None as for `time`."""
         return None if self.estimate is None else self.estimate.bound
 
     def waves(self, target: Target) -> Waves | None:
@@ -96,10 +102,12 @@ class Cost:
 
     @property
     def flops(self) -> int:
+        """+ − × ÷ of all launches; ResourceError while a size that counts is open."""
         return number(self.flops_formula, self.sizes, "flops")
 
     @property
     def flops_formula(self) -> Closed:
+        """The same in the sizes."""
         return total(one.flops_formula for one in self.launch)
 
     @property
@@ -109,6 +117,7 @@ class Cost:
 
     @property
     def flops_by_kind_formula(self) -> dict[str, Closed]:
+        """The same in the sizes."""
         sums: dict[str, list[Closed]] = {}
         for one in self.launch:
             for k, c in one.work:
@@ -127,6 +136,7 @@ class Cost:
 
     @property
     def occupancy(self) -> Occupancy | None:
+        """That of the largest launch; None without a target that has SM limits, or with an open shared footprint."""
         return None if self.largest is None else self.launch[self.largest].occupancy
 
     def intensity(self, memory: str = "global") -> float:
@@ -144,12 +154,14 @@ class Cost:
         return number(self.lower_bound_formula(memory), self.sizes, "the lower bound")
 
     def lower_bound_formula(self, memory: str = "global") -> Closed:
+        """The same in the sizes; ResourceError for another memory than global."""
         if memory != "global":
             raise ResourceError(f"lower_bound({memory!r}): there is a bound for global memory only")
         return total(self.compulsory.values())
 
     @property
     def estimate(self) -> Time | None:
+        """All launches one after another, by the rule of cost/time.py; None where one of them has no time."""
         times = tuple(one.estimate for one in self.launch)
         if not times or any(t is None for t in times):
             return None
@@ -183,6 +195,7 @@ class Cost:
 
     @property
     def fits(self) -> bool:
+        """Does every launch fit on the target? `problems` says why not."""
         return not self.problems
 
     def require(self) -> Cost:
@@ -200,6 +213,7 @@ class Cost:
         return data(self)
 
     def to_json(self) -> str:
+        """`data()` as text."""
         return json.dumps(self.data(), indent=2)
 
     def __str__(self) -> str:

@@ -30,6 +30,7 @@ class Runs:
         return self.points(tuple(loop.var for loop in site.loops), site.conditions, f"the runs of {describe(site)}")
 
     def points(self, variables: tuple[str, ...], conditions: tuple[Constraint, ...], what: str) -> Closed:
+        """Integer points of { variables : conditions }; CountError, about `what`, where they cannot be counted exactly."""
         key = (variables, conditions)
         if key not in self._known:
             self._known[key] = self._count(variables, conditions, what)
@@ -61,6 +62,7 @@ class Runs:
 
 
 def describe(site: Site) -> str:
+    """`the leaf under io, jo`, for messages."""
     names = ", ".join(loop.var for loop in site.loops) or "no loop"
     return f"the {type(site.action).__name__.lower()} under {names}"
 

@@ -20,6 +20,7 @@ class Flight:
 
     @property
     def cover(self) -> float:
+        """Share of the needed bytes that is in flight; 1 and more hides the latency."""
         return self.had_per_sm / self.needed_per_sm
 
 
@@ -63,6 +64,7 @@ class Waves:
 
     @property
     def efficiency(self) -> Fraction:
+        """Blocks ÷ block slots of all waves."""
         return Fraction(self.blocks, self.waves * self.resident)
 
     @property

@@ -21,6 +21,7 @@ class Launch:
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
+        """Every loop of the nest, once."""
         found: dict[int, Loop] = {}
         for s in self.sites:
             for loop in s.loops:
@@ -29,6 +30,7 @@ class Launch:
 
     @property
     def bound(self) -> bool:
+        """Is it a kernel launch: has it block or thread loops?"""
         return any(loop.kind in BLOCK_KINDS or loop.kind in THREAD_KINDS for loop in self.loops)
 
     @property
@@ -76,6 +78,7 @@ class Launch:
 
     @property
     def name(self) -> str:
+        """The variable of its outermost loop; "straight" for a lone statement."""
         first = self.sites[0]
         return first.path[0].var if first.path and isinstance(first.path[0], Loop) else "straight"
 

@@ -23,10 +23,12 @@ class Pipeline:
 
     @property
     def copy_busy(self) -> Any:
+        """The time the copy engine works."""
         return sum((b - a for a, b in self.copies), 0)
 
     @property
     def compute_busy(self) -> Any:
+        """The time the compute unit works."""
         return sum((b - a for a, b in self.computes), 0)
 
     @property

@@ -30,10 +30,12 @@ class Roofline:
 
     @property
     def time(self) -> float:
+        """Seconds, the larger of the two."""
         return max(self.compute, self.memory)
 
     @property
     def bound(self) -> str:
+        """ "compute" or "global"."""
         return "compute" if self.compute >= self.memory else "global"
 
     @property

@@ -37,6 +37,7 @@ class Markers:
 
     @staticmethod
     def of(knobs: Iterable[str]) -> Markers:
+        """A marker for each knob; NotSeparable for more knobs than there are markers."""
         names = tuple(knobs)
         if len(names) > len(_PRIMES):
             raise NotSeparable(f"{len(names)} knobs are more than the {len(_PRIMES)} that formulas are derived for")
@@ -66,6 +67,7 @@ class Markers:
         return Num(value)
 
     def term(self, e: Aff) -> Term:
+        """An expression of the tree as a formula in sizes and knobs; NotSeparable where a number cannot be read."""
         parts: list[Term] = [self.number(e.const)] if e.const else []
         for atom, c in e.terms:
             base = Name(atom) if isinstance(atom, str) else self._division(atom)

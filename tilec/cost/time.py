@@ -25,10 +25,12 @@ class Time:
 
     @property
     def seconds(self) -> float:
+        """The highest roof."""
         return max(t for _, t in self.terms)
 
     @property
     def bound(self) -> str:
+        """The name of the highest roof."""
         return max(self.terms, key=lambda t: t[1])[0]
 
 

@@ -116,6 +116,7 @@ def owned(program: Program, path: tuple[Loop, ...], loop: Loop | None) -> list[B
 
 
 def declaration(b: Buffer, scope: Scope) -> str:
+    """`A_shared: bf16[64, 32] in shared, pad(1, 8)`."""
     layout = f", {b.layout.name}({', '.join(map(str, b.layout.args))})" if b.layout else ""
     return f"{b.name}: {b.dtype}{scope.shape(b)} in {b.memory}{layout}"
 

@@ -52,6 +52,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Buffer:
+    """An array: where its cells are, and whose iterations own them."""
+
     name: str
     dtype: str
     shape: tuple[Aff, ...]  # physical extents: constants, or affine in the sizes
@@ -110,6 +112,8 @@ Read: TypeAlias = Union[Address, Inline]
 
 @dataclass(frozen=True)
 class Leaf:
+    """One instance of an original statement: target op value, at physical addresses."""
+
     statement: str
     instance: tuple[Aff, ...]
     target: Address
@@ -148,21 +152,29 @@ class Merge:
 
 @dataclass(frozen=True)
 class Barrier:
+    """The threads of a block meet."""
+
     inserted: bool = False  # by tilec, derived again after every step
 
 
 @dataclass(frozen=True)
 class Commit:
+    """Closes a group: the asynchronous copies issued since the last one."""
+
     pass
 
 
 @dataclass(frozen=True)
 class Wait:
+    """For the groups of the issuing thread, all but the youngest `n`."""
+
     n: int  # at most n youngest groups stay in flight
 
 
 @dataclass(frozen=True)
 class Loop:
+    """max(lower) <= var < min(upper), in steps of 1; `kind` is one of ORDERED_KINDS or UNORDERED_KINDS."""
+
     var: str
     lower: tuple[Aff, ...]  # max of these
     upper: tuple[Aff, ...]  # min of these, exclusive
@@ -172,6 +184,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class Guard:
+    """The body runs where every condition holds."""
+
     conditions: tuple[Constraint, ...]  # all hold
     body: tuple[Node, ...]
 
@@ -182,6 +196,8 @@ Node: TypeAlias = Union[Loop, Guard, Action]
 
 @dataclass(frozen=True)
 class Program:
+    """A kernel, as written (`original` None) or scheduled (`original` says what it must compute)."""
+
     name: str
     sizes: tuple[str, ...]  # symbolic sizes still free, each >= 1
     where: tuple[Constraint, ...]  # further assumptions on sizes

@@ -92,6 +92,7 @@ def normalise(value: Any) -> Any:
 
 
 def argument_text(value: Any) -> str:
+    """An argument as Python text, strings in double quotes."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, tuple):
@@ -229,6 +230,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
 
 
 def choice(value: Any, what: str, allowed: Sequence[str]) -> str:
+    """`value` if it is one of `allowed`, else ScheduleError naming `what`."""
     if value not in allowed:
         raise ScheduleError(f"{what} must be one of {', '.join(repr(a) for a in allowed)}, not {value!r}")
     return value

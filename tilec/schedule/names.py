@@ -103,6 +103,7 @@ def _path_text(program: Program, position: Position) -> str:
 
 
 def loop_at(program: Program, position: Position) -> Loop:
+    """The loop at a position that has one."""
     node = at(program.body, position)
     assert isinstance(node, Loop)
     return node

@@ -79,10 +79,12 @@ class Schedule:
 
     @property
     def buffers(self) -> tuple[str, ...]:
+        """The names of all buffers, copies and partial results included."""
         return tuple(self.program.buffer)
 
     @property
     def statements(self) -> tuple[str, ...]:
+        """The names of the original statements, in source order."""
         return tuple(self.program.statement)
 
     @property

@@ -31,6 +31,7 @@ class Step:
 
     @staticmethod
     def of(name: str, args: Any = (), kwargs: Any = None) -> Step:
+        """A step with its arguments normalised; ScheduleError for an argument that no trace can hold."""
         return Step(name, tuple(normalise(a) for a in args), tuple((k, normalise(v)) for k, v in (kwargs or {}).items()))
 
     def __str__(self) -> str:
@@ -53,6 +54,7 @@ class Trace:
         return self.steps[n]
 
     def then(self, step: Step) -> Trace:
+        """The trace with one more step."""
         return Trace((*self.steps, step))
 
     def __str__(self) -> str:

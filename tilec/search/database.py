@@ -45,12 +45,14 @@ class Database:
             self.connection.close()
 
     def get(self, key: tuple[Any, ...]) -> float | None:
+        """The seconds kept under that key in this environment, or None."""
         if self.connection is None:
             return None
         row = self.connection.execute("select seconds from measured where key = ?", (digest(key),)).fetchone()
         return None if row is None else float(row[0])
 
     def put(self, key: tuple[Any, ...], seconds: float, wall: float) -> None:
+        """Keep seconds; `wall` is how long the measurement took."""
         if self.connection is not None:
             about = json.dumps([key[0], key[1], key[2], environment()])
             self.connection.execute("insert or replace into measured values (?, ?, ?, ?)", (digest(key), seconds, wall, about))
@@ -58,5 +60,6 @@ class Database:
 
 
 def digest(key: tuple[Any, ...]) -> str:
+    """The key, environment included, as a fixed-length text."""
     text = json.dumps([key, environment()], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -44,6 +44,7 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The knobs, in the order given."""
         return tuple(n for n, _ in self.axes)
 
     def __len__(self) -> int:

@@ -110,6 +110,7 @@ def _changes_shape(knob: str, values: Sequence[int], base: Knobs, apply: Apply, 
 
 
 def unproved_schedule(apply: Apply, fresh: Schedule, knobs: Mapping[str, Any], memo: Memo) -> Schedule:
+    """The rewrites of one candidate without proofs; ScheduleError unless the function returns a schedule."""
     made = apply(unproved(fresh, memo), knobs)
     if not isinstance(made, Schedule):
         raise ScheduleError(f"tune(schedule=…): the function returned {type(made).__name__}; it must return the schedule")

@@ -29,6 +29,7 @@ class Figure:
 
     @property
     def integer(self) -> int:
+        """The value of a count or of bytes."""
         return round(self.value)
 
 
@@ -56,6 +57,7 @@ class Limits:
 
     @property
     def warp(self) -> int:
+        """Threads per warp."""
         return self.threads_per_sm // self.warps_per_sm
 
 
@@ -74,6 +76,7 @@ class Target:
 
     @cached_property
     def figure(self) -> dict[str, Figure]:
+        """The figures by name."""
         return dict(self.figures)
 
     def need(self, name: str) -> Figure:
@@ -95,6 +98,7 @@ class Target:
 
     @property
     def clock(self) -> float:
+        """Hz."""
         return self.need("clock").value
 
     @property
