@@ -72,7 +72,7 @@ class Traffic:
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """The memories that something crosses, outermost first."""
+        """The memories that something crosses, in the order of MEMORIES."""
         found = {f.memory for f in self.flows}
         return tuple(m for m in MEMORIES if m in found)
 

@@ -161,8 +161,6 @@ class Barrier:
 class Commit:
     """Closes a group: the asynchronous copies issued since the last one."""
 
-    pass
-
 
 @dataclass(frozen=True)
 class Wait:
