@@ -37,7 +37,7 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.ir.tree import Site, sites, updates
-from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, mangle, without_floor
+from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, Val, mangle, without_floor
 from tilec.poly.matrices import basic_map, basic_set
 
 ZERO = Aff(0)
@@ -312,16 +312,19 @@ class Relations:
                     out = out.union(equal.order_gt(T.in_, left, T.out, right))
                 equal = equal.equate(T.in_, left, T.out, right)
             elif v is not None:
-                out = out.union(equal.lower_bound_si(T.in_, names.index(v), f.const + 1))
-                equal = equal.fix_si(T.in_, names.index(v), f.const)
+                out = out.union(equal.lower_bound_val(T.in_, names.index(v), self.value(f.const + 1)))
+                equal = equal.fix_val(T.in_, names.index(v), self.value(f.const))
             elif w is not None:
-                out = out.union(equal.upper_bound_si(T.out, others.index(w), e.const - 1))
-                equal = equal.fix_si(T.out, others.index(w), e.const)
+                out = out.union(equal.upper_bound_val(T.out, others.index(w), self.value(e.const - 1)))
+                equal = equal.fix_val(T.out, others.index(w), self.value(e.const))
             elif e.const > f.const:
                 return out.union(equal)
             elif e.const < f.const:
                 return out
         return out
+
+    def value(self, n: int) -> Val:
+        return Val(str(n), context=self.solver.ctx)
 
     def whole(self, tag: str, name: str) -> UnionMap:
         """{ tag_name[index] -> cell } over a parameter's whole shape."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import islpy as isl
-from islpy import BasicSet, Map, Set, Space, UnionMap, UnionSet
+from islpy import BasicSet, Map, Set, Space, UnionMap, UnionSet, Val
 from islpy import dim_type as T
 
 from tilec.errors import InternalError
@@ -188,6 +188,7 @@ __all__ = [
     "T",
     "UnionMap",
     "UnionSet",
+    "Val",
     "aff_text",
     "conditions_text",
     "constraint_text",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tilec.ir.affine import Aff, Constraint, Div
 from tilec.poly.isl import UnionMap, isl, mangle, pieces_of_map
@@ -135,13 +136,12 @@ class Frozen:
                 space = space.set_dim_name(_T.param, k, name)
             space = space.set_tuple_name(_T.in_, left).set_tuple_name(_T.out, right)
             width = len(p.parameters) + n + m + 1
-            rows = (_dense(ctx, r, width, values) for r in (p.equal, p.at_least))
-            basic = isl.BasicMap.from_constraint_matrices(space, *rows, _T.param, _T.in_, _T.out, _T.div, _T.cst).to_map()
+            equal, at_least = (_dense(ctx, rows, width, values) for rows in (p.equal, p.at_least))
+            order = (_T.param, _T.in_, _T.out, _T.div, _T.cst)
+            basic = isl.BasicMap.from_constraint_matrices(space, equal, at_least, *order).to_map()
             found[p.ends] = found[p.ends].union(basic) if p.ends in found else basic
-        out = UnionMap.empty(space.params())
-        for one in found.values():
-            out = out.union(one.to_union_map())
-        return out
+        out = [one.to_union_map() for one in found.values()]
+        return reduce(UnionMap.union, out)
 
 
 def _part(b: isl.BasicMap) -> _Part:
