@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from tilec.cost.counting import moves
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
 from tilec.cost.storage import owners
 from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
 from tilec.cost.term import evaluate as value
+from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import DISTANCE, THREAD_KINDS, Barrier, Buffer, Copy, Program
-from tilec.ir.tree import addresses, updates
+from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Program
 from tilec.targets import Target
 
 LIMIT = 2.0**61  # int64 arithmetic is used while every total stays below
@@ -95,22 +96,17 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
     work: dict[Key, list[Term]] = {}
     barriers: list[Term] = []
     for site in step.sites:
-        found = addresses(site.action, program)
-        done = operations(program, site.action)
+        found = moves(program, site.action)
         if not found and not isinstance(site.action, Barrier):
             continue
         runs = count(site.path, markers)
         if isinstance(site.action, Barrier):
             barriers.append(runs)
             continue
-        far = max(DISTANCE[program.buffer[a.buffer].memory] for a, _, _ in found)
-        for address, _, is_write in found:
-            b = program.buffer[address.buffer]
-            if isinstance(site.action, Copy) and DISTANCE[b.memory] < far:
-                continue  # the fill of a copy's nearer end
-            times = 2 if is_write and updates(site.action, program) else 1
-            traffic.setdefault(b.memory, []).append(multiply((Num(times * DTYPES[b.dtype].bytes), runs)))
-        for key, n in done.items():
+        for m in found:
+            if not m.fill:
+                traffic.setdefault(m.buffer.memory, []).append(multiply((Num(m.bytes), runs)))
+        for key, n in operations(program, site.action).items():
             work.setdefault(key, []).append(multiply((Num(n), runs)))
     shared, registers, per_thread = _footprint(program, step, markers)
     return LaunchFormulas(
@@ -215,10 +211,9 @@ def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> np.ndarray:
         for key, t in x.work.items():
             if key.kind not in FLOPS:
                 continue
-            fast = machine.peak("matrix", key.matrix) if key.matrix else None
-            rate = fast or machine.peak("vector", key.dtype) or machine.peak("vector", "f32")
-            if rate is not None:
-                compute = compute + column(t).astype(np.float64) / rate[0]
+            found = rates(machine, key)
+            if found is not None:
+                compute = compute + column(t).astype(np.float64) / found[0]
         memory = column(x.traffic["global"]).astype(np.float64) / machine.bandwidth if "global" in x.traffic else np.zeros(n)
         total += np.maximum(compute, memory)
     return total

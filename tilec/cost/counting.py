@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from tilec.cost.amounts import Flow
 from tilec.cost.launches import Launch
@@ -11,7 +12,7 @@ from tilec.errors import CountError
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.closed import Closed, total
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import DISTANCE, Barrier, Copy, Program
+from tilec.ir.program import DISTANCE, Action, Barrier, Buffer, Copy, Program
 from tilec.ir.tree import Site, addresses, updates
 from tilec.poly.count import Counter, NotClosed, evaluate
 
@@ -67,26 +68,47 @@ def describe(site: Site) -> str:
     return f"the {type(site.action).__name__.lower()} under {names}"
 
 
+@dataclass(frozen=True)
+class Move:
+    """What one execution of an action moves between a buffer and what is nearer to the arithmetic."""
+
+    buffer: Buffer
+    direction: str  # "read" or "write"
+    fill: bool  # the nearer end of a copy
+
+    @property
+    def bytes(self) -> int:
+        """Of one element."""
+        return DTYPES[self.buffer.dtype].bytes
+
+
+def moves(program: Program, action: Action) -> list[Move]:
+    """Every access, at the memory that holds its buffer.
+
+    Of a copy the end farther from the arithmetic is traffic (both, if equally far), the nearer end is fill. An update reads and
+    writes its target.
+    """
+    found = [(program.buffer[a.buffer], is_write) for a, _, is_write in addresses(action, program)]
+    far = max((DISTANCE[b.memory] for b, _ in found), default=0)
+    out: list[Move] = []
+    for b, is_write in found:
+        fill = isinstance(action, Copy) and DISTANCE[b.memory] < far
+        out.append(Move(b, "write" if is_write else "read", fill))
+        if is_write and updates(action, program):
+            out.append(Move(b, "read", fill))
+    return out
+
+
 def flows(program: Program, steps: Iterable[Launch], runs: Runs) -> tuple[Flow, ...]:
-    """Every executed access at the memory that holds its buffer. Of a copy the end farther from the arithmetic is traffic (both,
-    if equally far), the nearer end is fill. An update reads and writes its target."""
+    """The moves of every execution, summed per memory, buffer, direction and launch."""
     sums: dict[tuple[str, str, str, bool, int], list[Closed]] = {}
     for step in steps:
         for site in step.sites:
-            found = addresses(site.action, program)
-            if not found:
-                continue
-            count = runs.of(site)
-            far = max(DISTANCE[program.buffer[a.buffer].memory] for a, _, _ in found)
-            for address, _, is_write in found:
-                b = program.buffer[address.buffer]
-                fill = isinstance(site.action, Copy) and DISTANCE[b.memory] < far
-                moved = count * DTYPES[b.dtype].bytes
-                directions = ["write" if is_write else "read"]
-                if is_write and updates(site.action, program):
-                    directions.append("read")
-                for direction in directions:
-                    sums.setdefault((b.memory, b.name, direction, fill, step.number), []).append(moved)
+            found = moves(program, site.action)
+            count = runs.of(site) if found else Closed()
+            for m in found:
+                key = (m.buffer.memory, m.buffer.name, m.direction, m.fill, step.number)
+                sums.setdefault(key, []).append(count * m.bytes)
     return tuple(Flow(m, b, d, f, total(parts), n) for (m, b, d, f, n), parts in sums.items())
 
 

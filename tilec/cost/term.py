@@ -154,18 +154,6 @@ def evaluate(t: Term, env: Mapping[str, Any]) -> Any:
             return total
 
 
-def names(t: Term) -> frozenset[str]:
-    match t:
-        case Num():
-            return frozenset()
-        case Name(name=n):
-            return frozenset({n})
-        case Ceil(num=a, den=b) | Floor(num=a, den=b):
-            return names(a) | names(b)
-        case _:
-            return frozenset().union(*(names(u) for u in t.terms))
-
-
 def text(t: Term, level: int = 0) -> str:
     """`2*M*K*ceil(N/BN) + 2*K*N*ceil(M/BM)`."""
     match t:

@@ -34,6 +34,14 @@ class Time:
         return max(self.terms, key=lambda t: t[1])[0]
 
 
+def rates(machine: Target, key: Key) -> tuple[float, float] | None:
+    """Operations per second of the unit that does them, and of the slower one that could; None where the machine has no rate."""
+    matrix = machine.peak("matrix", key.matrix) if key.matrix else None
+    vector = machine.peak("vector", key.dtype) or machine.peak("vector", "f32")
+    found = [peak for peak, _ in filter(None, (matrix, vector))]
+    return (found[0], min(found)) if found else None
+
+
 def estimate(machine: Target, global_bytes: int, least_bytes: int, work: Mapping[Key, int]) -> Time:
     """Time of one launch from its exact counts."""
     mixed = vector = 0.0
@@ -43,16 +51,12 @@ def estimate(machine: Target, global_bytes: int, least_bytes: int, work: Mapping
             if n:
                 left_out[key.kind] = None
             continue
-        slow = machine.peak("vector", key.dtype) or machine.peak("vector", "f32")
-        fast = machine.peak("matrix", key.matrix) if key.matrix else None
-        if slow is None and fast is None:
+        found = rates(machine, key)
+        if found is None:
             left_out[f"{key.kind} in {key.dtype}"] = None
             continue
-        slowest = slow or fast
-        fastest = fast or slow
-        assert slowest is not None and fastest is not None
-        mixed += n / fastest[0]
-        vector += n / min(slowest[0], fastest[0])
+        mixed += n / found[0]
+        vector += n / found[1]
     memory = global_bytes / machine.bandwidth
     least = min(least_bytes, global_bytes) / machine.bandwidth
     return Time(
