@@ -9,7 +9,7 @@ from tilec.cost.amounts import Flow
 from tilec.cost.launches import Launch
 from tilec.cost.operations import Key, operations
 from tilec.errors import CountError
-from tilec.ir.affine import Aff, Constraint
+from tilec.ir.affine import Constraint
 from tilec.ir.closed import Closed, total
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import DISTANCE, Action, Barrier, Buffer, Copy, Program
@@ -51,12 +51,11 @@ class Runs:
                     f"  With numbers they may: give {', '.join(missing)}"
                 ) from None
             try:
-                values = {n: Aff(self.sizes[n]) for n in self.program.sizes}
-                number = Counter().points(variables, [c.subs(values) for c in conditions])
-                self.notes.append(f"{what} have no closed form ({e}): counted at these sizes")
-                return Closed.of(evaluate(number, {}))
+                number = self.counter.points_at(variables, conditions, self.sizes)
             except NotClosed as again:
                 raise CountError(f"cost: {what} can't be counted exactly at these sizes: {again}") from None
+            self.notes.append(f"{what} have no closed form ({e}): counted at these sizes")
+            return Closed.of(number)
 
     def distinct_failed(self, name: str, reason: NotClosed) -> CountError:
         return CountError(f"cost: the distinct elements of '{name}' can't be counted exactly: {reason}")
