@@ -17,12 +17,12 @@ from tilec.cost.counting import moves
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
-from tilec.cost.storage import owners
 from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
 from tilec.cost.term import evaluate as value
 from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Program
+from tilec.ir.tree import owning_loops
 from tilec.targets import Target
 
 LIMIT = 2.0**61  # int64 arithmetic is used while every total stays below
@@ -127,11 +127,11 @@ def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, 
         b = program.buffer[name]
         if b.memory == "global":
             continue
-        if b.layout is not None or any(loop.kind == "vector" for loop in owners(b, found[0])):
+        if b.layout is not None or any(loop.kind == "vector" for loop in owning_loops(b, found[0].loops)):
             raise NotSeparable(f"{name} has a layout or vector lanes")
         cells = _cells(b, markers)
         if b.memory == "register":
-            inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owners(b, s)) :])
+            inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owning_loops(b, s.loops)) :])
             if inside and cells != ONE:
                 raise NotSeparable(f"{name} is shared out among thread loops below its owner")
             registers.append((cells, DTYPES[b.dtype].bytes))

@@ -12,7 +12,7 @@ from tilec.ir.closed import Closed
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.layouts import padded
 from tilec.ir.program import ORDERED_KINDS, THREAD_KINDS, Buffer, Program
-from tilec.ir.tree import Site, addresses, updates
+from tilec.ir.tree import Site, addresses, owning_loops, updates
 from tilec.lower.nests import constant_extent
 from tilec.poly.count import Counter, Image
 
@@ -59,18 +59,10 @@ def _shared_out(cells: Closed, threads: int) -> Closed:
 def vector_copies(b: Buffer, site: Site, sizes: Mapping[str, int]) -> int:
     """How many lanes have cells of their own: the vector loops at or above the owner."""
     copies = 1
-    for loop in owners(b, site):
+    for loop in owning_loops(b, site.loops):
         if loop.kind == "vector":
             copies *= constant_extent(loop, sizes) or 1
     return copies
-
-
-def owners(b: Buffer, site: Site) -> tuple:
-    """The site's loops at or above the buffer's owner."""
-    if b.owner is None:
-        return ()
-    at = next((n for n, loop in enumerate(site.loops) if loop.var == b.owner), -1)
-    return site.loops[: at + 1]
 
 
 def register_cells(
@@ -98,7 +90,7 @@ def register_cells(
         at = {loop.kind: Aff.of(loop.var) - loop.lower[0] for loop in s.loops if loop.kind in THREAD_KINDS}
         for a in axes:  # a coordinate counts from 1, as sizes do
             conditions.append(Constraint.eq(Aff.of(parameters[a]) - 1, at.get(a, Aff(0))))
-        lanes = tuple(Aff.of(loop.var) for loop in owners(b, s) if loop.kind == "vector")
+        lanes = tuple(Aff.of(loop.var) for loop in owning_loops(b, s.loops) if loop.kind == "vector")
         for address, _, _ in addresses(s.action, program):
             if address.buffer == b.name:
                 variables = (*program.sizes, *(loop.var for loop in s.loops))
@@ -125,7 +117,7 @@ def touched(
         for s in where:
             for address, _, is_write in addresses(s.action, program):
                 if address.buffer == name and not (reads_only and is_write and not updates(s.action, program)):
-                    own = tuple(Aff.of(loop.var) for loop in owners(b, s) if loop.kind not in ORDERED_KINDS)
+                    own = tuple(Aff.of(loop.var) for loop in owning_loops(b, s.loops) if loop.kind not in ORDERED_KINDS)
                     images[Image(tuple(loop.var for loop in s.loops), s.conditions, (*own, *address.index))] = None
         out[name] = counter.distinct(list(images)) * DTYPES[b.dtype].bytes
     return out

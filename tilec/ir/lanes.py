@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tilec.ir.affine import Aff, Atom, Div
 from tilec.ir.dtypes import DTYPES, promote
 from tilec.ir.program import THREAD_KINDS, Address, Buffer, Inline, Leaf, Loop, Program, Read
-from tilec.ir.tree import Site
+from tilec.ir.tree import Site, owning_loops
 
 Interval = tuple[int, int]  # both ends included
 
@@ -63,8 +63,7 @@ def thread_coordinates(buffer: Buffer, loops: tuple[Loop, ...]) -> tuple[Aff, ..
     """(x, y, z) of the accessing action, as far as loops below the owner bind them; () where cells carry no thread."""
     if buffer.memory != "register":
         return ()
-    owners = [n for n, loop in enumerate(loops) if loop.var == buffer.owner]
-    below = loops[owners[0] + 1 :] if owners else loops
+    below = loops[len(owning_loops(buffer, loops)) :]
     of = {loop.kind: Aff.of(loop.var) - loop.lower[0] if len(loop.lower) == 1 else Aff.of(loop.var) for loop in below}
     return tuple(of.get(kind, Aff(0)) for kind in THREAD_KINDS)
 

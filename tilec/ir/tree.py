@@ -12,6 +12,7 @@ from tilec.ir.program import (
     Action,
     Address,
     Barrier,
+    Buffer,
     Commit,
     Copy,
     Guard,
@@ -67,6 +68,12 @@ def sites(body: Body, position: Position = (), path: tuple[Loop | Guard, ...] = 
             yield from sites(node.body, (*position, n), (*path, node))
         else:
             yield Site((*position, n), path, node)
+
+
+def owning_loops(buffer: Buffer, around: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Of the loops around an access, outermost first, those at or above the buffer's owner; () where the program owns it."""
+    depth = next((n for n, loop in enumerate(around, 1) if loop.var == buffer.owner), 0)
+    return around[:depth]
 
 
 def loops(body: Body, position: Position = ()) -> Iterator[tuple[Position, Loop]]:

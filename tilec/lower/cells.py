@@ -65,8 +65,7 @@ class Cells:
 
 def _below(b: Buffer, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
     """The loops under the owner."""
-    names = [loop.var for loop in loops]
-    return loops[names.index(b.owner) + 1 :] if b.owner in names else loops
+    return loops[len(tree.owning_loops(b, loops)) :]
 
 
 def _threads(loops: tuple[Loop, ...]) -> dict[str, Aff]:

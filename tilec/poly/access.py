@@ -36,7 +36,7 @@ from tilec.ir.program import (
     Read,
     Wait,
 )
-from tilec.ir.tree import Site, sites, updates
+from tilec.ir.tree import Site, owning_loops, sites, updates
 from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, Val, mangle, without_floor
 from tilec.poly.matrices import basic_map, basic_set
 
@@ -92,9 +92,7 @@ def thread_indices(site: Site) -> tuple[Aff, Aff, Aff]:
 
 def owner_depth(buffer: Buffer, site: Site) -> int:
     """How many of the site's loops stand at or above the owner."""
-    if buffer.owner is None:
-        return 0
-    return next(n for n, loop in enumerate(site.loops) if loop.var == buffer.owner) + 1
+    return len(owning_loops(buffer, site.loops))
 
 
 def cell(program: Program, site: Site, address: Address, *, folded: bool) -> tuple[str, list[Aff]]:
