@@ -16,7 +16,7 @@ from tilec.ir.affine import Aff, Constraint
 from tilec.ir.expr import Binary, Const
 from tilec.ir.program import Buffer, Copy, Guard, Leaf, Program, Statement
 from tilec.ir.tree import Site, transform
-from tilec.poly import access, barriers, concurrency, dataflow, order, prove
+from tilec.poly import access, barriers, cells, concurrency, dataflow, order, prove
 from tilec.poly.access import Relations
 from tilec.poly.concurrency import HappensBefore
 
@@ -207,5 +207,5 @@ def test_undefined_owner_contents_ignored(monkeypatch: pytest.MonkeyPatch):
     )
     assert status(late) == "illegal"
     prove._prove.cache_clear()
-    monkeypatch.setattr(access, "owner_depth", lambda buffer, site: 0)
+    monkeypatch.setattr(cells, "owner_depth", lambda buffer, site: 0)
     assert status(late) == "legal"

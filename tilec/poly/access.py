@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilec.ir.affine import Aff, Constraint
+from tilec.ir.arguments import written
 from tilec.ir.program import (
-    ORDERED_KINDS,
-    THREAD_KINDS,
     Address,
     Barrier,
     Buffer,
@@ -36,15 +35,12 @@ from tilec.ir.program import (
     Read,
     Wait,
 )
-from tilec.ir.tree import Site, owning_loops, sites, updates
+from tilec.ir.tree import Site, sites, updates
+from tilec.poly.cells import cell
 from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, Val, mangle, without_floor
 from tilec.poly.matrices import basic_map, basic_set
 
 ZERO = Aff(0)
-
-
-class Unresolved(Exception):
-    """A question that the proof cannot answer exactly; str() is the reason."""
 
 
 @dataclass(frozen=True)
@@ -69,48 +65,6 @@ def flat_reads(leaf: Leaf) -> list[FlatRead]:
 
     go(leaf.statement, leaf.instance, leaf.reads)
     return out
-
-
-def written_params(program: Program) -> list[str]:
-    """Arguments that some statement writes, in the order of the parameters."""
-    targets = {s.target.buffer for s in program.statements}
-    return [b.name for b in program.buffers if b.role == "param" and b.name in targets]
-
-
-def thread_indices(site: Site) -> tuple[Aff, Aff, Aff]:
-    """(x, y, z) of the hardware thread that runs the action; 0 where no loop is bound."""
-    out = {kind: ZERO for kind in THREAD_KINDS}
-    for loop in site.loops:
-        if loop.kind in out:
-            if len(loop.lower) != 1:
-                raise Unresolved(
-                    f"the {loop.kind} loop {loop.var} starts at a max of several bounds, so its thread index is not affine"
-                )
-            out[loop.kind] = Aff.of(loop.var) - loop.lower[0]
-    return out["thread.x"], out["thread.y"], out["thread.z"]
-
-
-def owner_depth(buffer: Buffer, site: Site) -> int:
-    """How many of the site's loops stand at or above the owner."""
-    return len(owning_loops(buffer, site.loops))
-
-
-def cell(program: Program, site: Site, address: Address, *, folded: bool) -> tuple[str, list[Aff]]:
-    """The storage location of an access.
-
-    folded: the physical cell, with the coordinates of unordered loops at or above the owner. Not folded: every owner
-    iteration has cells of its own, which is how contents that are undefined at its start look to the values.
-    """
-    buffer = program.buffer[address.buffer]
-    index: list[Aff] = []
-    if buffer.owner is None and buffer.memory in ("shared", "register") and program.has_launches:
-        index.append(Aff(site.position[0]))  # contents do not outlive a launch
-    for loop in site.loops[: owner_depth(buffer, site)]:
-        if not folded or loop.kind not in ORDERED_KINDS:
-            index.append(Aff.of(loop.var))
-    if buffer.memory == "register":
-        index += thread_indices(site)
-    return f"C_{mangle(address.buffer)}", [*index, *address.index]
 
 
 @dataclass(frozen=True)
@@ -341,7 +295,7 @@ class Relations:
     @cached_property
     def final(self) -> UnionMap:
         """{ E_Y[index] -> cell } for every written argument."""
-        return self.union(self.whole("E", name) for name in written_params(self.program))
+        return self.union(self.whole("E", name) for name in written(self.program))
 
     # -- to the vocabulary of the original program ----------------------------------------
 

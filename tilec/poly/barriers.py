@@ -7,9 +7,10 @@ from functools import lru_cache
 
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, Barrier, Guard, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, put, transform
-from tilec.poly.access import Relations, Unresolved
+from tilec.poly.access import Relations
 from tilec.poly.concurrency import HappensBefore, Pairs, Race, common
 from tilec.poly.isl import OutOfBudget, Solver
+from tilec.poly.verdict import Unresolved
 
 _MOST = 32  # two rounds a level of phases; a tree deeper than this is left to the proof
 _END = 1 << 30

@@ -18,7 +18,8 @@ from typing import TypeAlias
 from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Commit, Copy, Loop, Node, Program, Wait
 from tilec.ir.tree import Site
-from tilec.poly.access import Relations, Tagged, cell, owner_depth, thread_indices
+from tilec.poly.access import Relations, Tagged
+from tilec.poly.cells import cell, owner_depth, thread_indices
 from tilec.poly.isl import Map, Set, Solver, UnionMap, isl
 
 _T = isl.dim_type

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilec.ir.program import Buffer, Copy, Identity, Leaf, Merge, Program
+from tilec.ir.arguments import written
+from tilec.ir.program import Buffer, Copy, Leaf, Merge, Program
 from tilec.ir.tree import updates
-from tilec.poly.access import Relations, Tagged, Unresolved, written_params
+from tilec.poly.access import Relations, Tagged
 from tilec.poly.isl import Map, Solver, T, UnionMap, UnionSet, mangle, pieces_of_map, pieces_of_set
 from tilec.poly.matrices import Frozen
+from tilec.poly.verdict import Unresolved
 
 
 class Endless(Unresolved):
@@ -105,13 +107,13 @@ def _range_name(piece: Map) -> str:
 
 def value_flow(r: Relations) -> Flow:
     """{ access -> the write it receives its value from }, for every read, old value and final value."""
-    written = {a.address.buffer for a in r.tagged if a.role == "write"} | set(written_params(r.program))
-    reads = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer in written).union(r.final)
-    starts = (r.whole("I", b.name) for b in r.program.buffers if b.role == "param" and b.name in written)
+    changed = {a.address.buffer for a in r.tagged if a.role == "write"} | set(written(r.program))
+    reads = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer in changed).union(r.final)
+    starts = (r.whole("I", b.name) for b in r.program.buffers if b.role == "param" and b.name in changed)
     writes = r.cells(a for a in r.tagged if a.role == "write").union(r.union(starts))
     found = flow(r, reads, writes, r.solver.empty())
     # nothing comes between an argument that is never written and its readers
-    constant = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer not in written)
+    constant = r.cells(a for a in r.tagged if a.role != "write" and a.address.buffer not in changed)
     direct = constant.apply_range(r.initial.reverse())
     return Flow(found.sources.union(direct), found.undefined.union(constant.domain().subtract(direct.domain())))
 
@@ -348,9 +350,7 @@ def _not_single_valued(ways: UnionMap) -> UnionMap:
 __all__ = [
     "Contributions",
     "Flow",
-    "Identity",
     "Reference",
-    "Unresolved",
     "contributions",
     "flow",
     "is_free",

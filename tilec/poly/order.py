@@ -12,7 +12,8 @@ from functools import lru_cache
 from tilec.ir.affine import Aff
 from tilec.ir.program import ORDERED_KINDS, Access, Address, Leaf, Loop, Program
 from tilec.ir.tree import Body
-from tilec.poly.access import Relations, Tagged, cell
+from tilec.poly.access import Relations, Tagged
+from tilec.poly.cells import cell
 from tilec.poly.isl import OutOfBudget, Solver, T, UnionMap, isl
 from tilec.poly.matrices import Frozen
 

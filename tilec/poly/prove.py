@@ -19,7 +19,6 @@ from tilec.poly.concurrency import HappensBefore, is_concurrent
 from tilec.poly.dataflow import (
     Endless,
     Flow,
-    Unresolved,
     contributions,
     is_free,
     needs_permission,
@@ -32,7 +31,7 @@ from tilec.poly.dataflow import (
 from tilec.poly.isl import OutOfBudget, Solver, UnionMap, mangle
 from tilec.poly.order import order_kept
 from tilec.poly.points import describe
-from tilec.poly.verdict import Verdict
+from tilec.poly.verdict import Unresolved, Verdict
 from tilec.poly.witness import (
     Refuted,
     bounds_witness,

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from tilec.errors import Witness
 
 
+class Unresolved(Exception):
+    """A question that the proof cannot answer exactly; str() is the reason."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """status: "legal", "illegal" or "unknown".
