@@ -47,7 +47,7 @@ RUNNERS: Mapping[str, Callable[[Program], Runner]] = {"numpy": numpy_run.runner,
 
 
 def _choose(table: Mapping[str, T], name: str, what: str) -> T:
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ScheduleError(f'{what}("{name}"): no such backend. Backends: {", ".join(table)}')
     return table[name]
 
@@ -93,7 +93,7 @@ class Kernel:
         check_wellformed(self.program, self.definition.file)
         return True
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the loops in the written order on NumPy arrays: the reference of every schedule.
 
         Arguments by position or name; parameters that are only written may be omitted. Sizes come from the shapes, or by name.
@@ -162,7 +162,7 @@ class Schedule(base.Schedule):
         call.__doc__ = f"{signature(self.program)}, scheduled, by {backend}"
         return call
 
-    def run(self, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
+    def run(self, /, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
         """Build and call once: arguments and results as those of the kernel."""
         return self.build(backend)(*args, **kwargs)
 
@@ -210,6 +210,9 @@ def tune(
     measured. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract, progress as
     in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
     """
+
+    if not isinstance(kernel, Kernel):
+        raise ScheduleError(f"tune({kernel!r}): the first argument is a kernel, as from @tilec.kernel or tilec.workload(name)")
 
     def face(s: base.Schedule) -> Schedule:
         return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral, Real
 
 from tilec.errors import ResourceError, TargetError
 from tilec.targets import Limits, Target, load
@@ -118,18 +119,32 @@ def occupancy(
     limits = machine.limits
     if limits is None:
         raise TargetError(f"target {machine.name!r} ({machine.kind}) has no occupancy: it has capacities per core")
-    shared = shared_bytes + static_shared + dynamic_shared
-    for what, value, least in (
-        ("threads", threads, 1),
-        ("registers", registers, 0),
-        ("shared bytes", min(shared_bytes, static_shared, dynamic_shared), 0),
-        ("barriers", barriers, 0),
+    check_launch("occupancy", threads, registers)
+    for what, value in (
+        ("shared bytes", shared_bytes),
+        ("static shared bytes", static_shared),
+        ("dynamic shared bytes", dynamic_shared),
+        ("barriers", barriers),
     ):
-        if value is not None and value < least:
-            raise ResourceError(f"occupancy: {what} must be at least {least}, got {value}")
-    if carveout is not None and not 0 <= carveout <= 100:
+        _check_number("occupancy", what, value, 0)
+    if carveout is not None and (isinstance(carveout, bool) or not isinstance(carveout, Real) or not 0 <= carveout <= 100):
         raise ResourceError(f"occupancy: carveout is a percentage from 0 to 100, got {carveout}")
+    shared = shared_bytes + static_shared + dynamic_shared
     return _price(machine.name, limits, Launch(threads, registers, shared, carveout, barriers))
+
+
+def check_launch(call: str, threads: int | None, registers: int | None) -> None:
+    """ResourceError unless threads per block and registers per thread are whole numbers (or unknown)."""
+    for what, value, least in (("threads", threads, 1), ("registers", registers, 0)):
+        if value is not None:
+            _check_number(call, what, value, least)
+
+
+def _check_number(call: str, what: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ResourceError(f"{call}: {what} must be a whole number, got {value!r}")
+    if value < least:
+        raise ResourceError(f"{call}: {what} must be at least {least}, got {value}")
 
 
 def block_limits(limits: Limits, launch: Launch) -> dict[str, int | None]:
@@ -226,7 +241,8 @@ def _gain(limits: Limits, launch: Launch, blocks: int) -> Change | None:
     candidates = [_relieve(limits, launch, blocks + 1)]
     if launch.threads is not None:
         top = -(-launch.threads // limits.warp) * limits.warp
-        for threads in range(top - limits.warp, 0, -limits.warp):
+        fitting = limits.threads_per_block // limits.warp * limits.warp  # more never fit
+        for threads in range(min(top - limits.warp, fitting), 0, -limits.warp):
             smaller = Launch(threads, launch.registers, launch.shared, launch.carveout, launch.barriers)
             table = block_limits(limits, smaller)
             if all(v is None or v > blocks for k, v in table.items() if k in ("threads", "registers")):

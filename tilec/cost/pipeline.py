@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from tilec.errors import ResourceError
+
+MOST_BLOCKS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ def pipeline_time(copy: Any, compute: Any, blocks: int, slots: int = 2) -> Pipel
 
     With equal blocks the time is `pipeline_formula(...)`. ResourceError for no blocks, no slots or negative durations.
     """
+    for what, value in (("blocks", blocks), ("slots", slots)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ResourceError(f"pipeline_time: {what} must be a whole number, got {value!r}")
+    if blocks > MOST_BLOCKS:
+        raise ResourceError(f"pipeline_time: at most {MOST_BLOCKS:,} blocks are simulated one by one, got {blocks:,}")
     if blocks < 1 or slots < 1:
         raise ResourceError(f"pipeline_time: blocks and slots must be at least 1, got {blocks} and {slots}")
     copy_times, compute_times = _each("copy", copy, blocks), _each("compute", compute, blocks)
@@ -66,9 +74,13 @@ def pipeline_formula(copy: Any, compute: Any, blocks: int, slots: int = 2) -> An
 
 
 def _each(what: str, value: Any, blocks: int) -> list[Any]:
+    if isinstance(value, str):
+        raise ResourceError(f"pipeline_time: a {what} duration is a number, got {value!r}")
     out = list(value) if isinstance(value, Sequence) else [value] * blocks
     if len(out) != blocks:
         raise ResourceError(f"pipeline_time: {len(out)} {what} durations for {blocks} blocks")
+    if not all(isinstance(t, Real) and t == t for t in out):
+        raise ResourceError(f"pipeline_time: every {what} duration must be a number")
     if any(t < 0 for t in out):
         raise ResourceError(f"pipeline_time: a {what} duration is negative")
     return out

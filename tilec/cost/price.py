@@ -10,7 +10,7 @@ from tilec.cost.cost import Cost, LaunchCost
 from tilec.cost.counting import Runs, barriers, flows, work
 from tilec.cost.fit import misfits
 from tilec.cost.launches import Launch, launches
-from tilec.cost.occupancy import Occupancy, occupancy
+from tilec.cost.occupancy import Occupancy, check_launch, occupancy
 from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
 from tilec.cost.time import estimate
 from tilec.ir.closed import Closed
@@ -36,6 +36,7 @@ def price(
     """
     machine = None if target is None else load(target)
     given = check_numbers(program, sizes or {}, "cost")
+    check_launch("cost", threads, registers)
     runs = Runs(program, given)
     steps = launches(program)
     known = not [n for n in program.sizes if n not in given]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from tilec.errors import ResourceError, TargetError
 from tilec.targets import Target, load
+
+LARGEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,9 @@ def roofline(
     is reached (0 to 1]. TargetError where the target has no such rate.
     """
     machine = load(target)
+    for what, value in (("flops", flops), ("bytes", bytes)):
+        if isinstance(value, bool) or not isinstance(value, Real) or value != value or abs(value) > LARGEST:
+            raise ResourceError(f"roofline: {what} must be a number up to {LARGEST:g}, got {value!r}")
     if flops < 0 or bytes < 0:
         raise ResourceError(f"roofline: flops and bytes must not be negative, got {flops} and {bytes}")
     if not 0 < efficiency <= 1:

@@ -6,6 +6,7 @@ loop's range; a lower bound that may be negative is subtracted from the index.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from tilec.ir.program import Access, Address, Buffer, Guard, Leaf, Loop, Node, P
 from tilec.ir.tree import loop_conditions
 from tilec.lang.affine import extreme, nonnegative
 from tilec.lang.values import Value, ValueLike, convert, lift, load, negative, renumber
+
+# Keywords of schedule(), cost() and run(): a size or parameter of that name could not be given there.
+CALL_KEYWORDS = ("backend", "arrays", "target", "threads", "registers", "reassociate", "contract", "proof_budget")
 
 ASSIGN = ("=", "+=", "-=", "*=", "max=", "min=")
 
@@ -69,8 +73,12 @@ class Assembler:
         return Aff.of(name)
 
     def _claim(self, name: str, what: str) -> None:
-        if not name.isidentifier() or "__" in name:
-            raise LanguageError(f"'{name}' is no name for a {what}: letters, digits and single underscores.")
+        if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name) or "__" in name:
+            rule = "the letters a to z and A to Z, digits and single underscores, no keyword of Python"
+            raise LanguageError(f"'{name}' is no name for a {what}: {rule}.")
+        if what in ("size", "parameter") and name in CALL_KEYWORDS:
+            rule = f"schedule(), cost() and run() take {', '.join(CALL_KEYWORDS)} as keywords of their own"
+            raise LanguageError(f"'{name}' is no name for a {what}: {rule}.")
         if re.fullmatch(r"S\d+", name):
             raise LanguageError(f"'{name}' is no name for a {what}: S0, S1, … are the statements.")
         taken = self._taken(name, what)

@@ -98,6 +98,8 @@ def sizes(names: str, where: str | Iterable[str] = ()) -> Size | tuple[Size, ...
     names: identifiers separated by spaces or commas. where: one affine condition, or several; `and` joins them.
     One name gives a Size, several a tuple of them. Raises LanguageError for a bad name or condition.
     """
+    if not isinstance(names, str):
+        raise LanguageError(f"sizes({names!r}): expected names in one string, as in sizes('M N K').")
     found = names.replace(",", " ").split()
     for name in found:
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or "__" in name:

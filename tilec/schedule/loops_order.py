@@ -152,6 +152,8 @@ def distribute(program: Program, loop: str, at: str | None = None) -> Program:
         raise ScheduleError(f"the body of '{loop}' is only {only}: there is nothing to distribute")
     if at is None:
         parts = [(child,) for child in children]
+    elif not isinstance(at, str):
+        raise ScheduleError(f"at must be the name of a statement or a loop in the body of '{loop}', not {at!r}")
     else:
         cut = [n for n, child in enumerate(children) if _holds(child, at)]
         if not cut:

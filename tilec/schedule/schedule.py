@@ -40,7 +40,7 @@ class Schedule:
     proof_budget: int | None = None
     proved: Verdict | None = field(default=None, compare=False)
 
-    def apply(self, name: str, *args: Any, **kwargs: Any) -> Schedule:
+    def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Schedule:
         """The primitive `name` with these arguments: the same as the method of that name."""
         program, verdict = core.apply(self.program, name, args, kwargs, self.proof_budget)
         return replace(self, program=program, trace=self.trace.then(Step.of(name, args, kwargs)), proved=verdict)
@@ -122,6 +122,8 @@ def start(
     if program.original is None:
         check_wellformed(program)
         program = replace(program, original=program)
+    if not isinstance(reassociate, str | Iterable | None):
+        raise ScheduleError(f"schedule(reassociate={reassociate!r}): give the name of a buffer, or several")
     named = (reassociate,) if isinstance(reassociate, str) else tuple(reassociate or ())
     for name in named:
         _check_reassociate(program, name)
@@ -138,7 +140,7 @@ def _check_reassociate(program: Program, name: Any) -> None:
     updated = [b for b in program.source.buffer if any(s.op != "=" and s.target.buffer == b for s in program.statements)]
     useful = ", ".join(f"'{b}'" for b in updated) or "none: no statement updates its target"
     given = f"schedule(reassociate={core.argument_text(name) if isinstance(name, str) else repr(name)})"
-    if name not in program.source.buffer:
+    if not isinstance(name, str) or name not in program.source.buffer:
         raise ScheduleError(f"{given}: no buffer {name!r}. Possible: {useful}")
     if name not in updated:
         raise ScheduleError(f"{given}: '{name}' is no reduction. Possible: {useful}")

@@ -33,8 +33,9 @@ class Database:
                 self.connection.execute(
                     "create table if not exists measured (key text primary key, seconds real not null, wall real, about text)"
                 )
+                self.connection.execute("select key, seconds, wall, about from measured limit 1")
                 self.connection.commit()
-            except sqlite3.Error as e:
+            except (sqlite3.Error, TypeError) as e:
                 raise MeasureError(
                     f"database {self.path}: {e}. Give another path, or remove the file if it is no tilec database"
                 ) from None

@@ -114,6 +114,11 @@ def unproved_schedule(apply: Apply, fresh: Schedule, knobs: Mapping[str, Any], m
     made = apply(unproved(fresh, memo), knobs)
     if not isinstance(made, Schedule):
         raise ScheduleError(f"tune(schedule=…): the function returned {type(made).__name__}; it must return the schedule")
+    if made.program.name != fresh.program.name or made.program.source.statements != fresh.program.source.statements:
+        raise ScheduleError(
+            f"tune(schedule=…): the function returned a schedule of {made.program.name} that it did not get; "
+            "it must return the given schedule, scheduled further"
+        )
     return made
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilec.cost.bulk import Columns, evaluate
 from tilec.cost.fit import register_misfit
+from tilec.cost.occupancy import check_launch
 from tilec.cost.price import price
 from tilec.errors import LegalityError, MeasureError, ResourceError, ScheduleError, TilecError
 from tilec.ir.program import Program
@@ -26,6 +27,7 @@ from tilec.targets import Target, load
 
 APART = 12  # candidates priced one by one in a structure without formulas
 THREADS = 256  # per block of a GPU, where neither the caller nor the schedule says
+MOST_CANDIDATES = 1_000_000  # of a space given by the person: all are priced and kept
 MEASURED = 8  # candidates that are measured when nothing else is said
 
 Progress = Callable[[str, int, int], None]
@@ -71,6 +73,7 @@ def tune(
     """
     program = kernel if isinstance(kernel, Program) else kernel.program
     machine = load(target)
+    check_launch("tune", threads, registers)
     if threads is None and machine.kind == "gpu":
         threads = THREADS
     say = progress or (lambda stage, done, total: None)
@@ -125,6 +128,8 @@ def tune(
 
 
 def _sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    if not isinstance(sizes, Mapping | None):
+        raise ScheduleError(f"tune(sizes={sizes!r}): sizes are a dict of names and numbers, as in {{'M': 1024}}")
     given = dict(sizes or {})
     missing = [n for n in program.sizes if n not in given]
     if missing:
@@ -149,7 +154,9 @@ def _structures(
         return [Structure(r.name, r.choices, Space.of(r.space), r.apply, r.sentence) for r in derive(opened.program)]
     if not callable(schedule):
         raise ScheduleError(f"tune(schedule={schedule!r}): give a function of a fresh schedule and the knobs")
-    axes = Space.of(space or {})
+    axes = Space.of({} if space is None else space)
+    if len(axes) > MOST_CANDIDATES:
+        raise ScheduleError(f"tune(space=…): {len(axes):,} candidates; at most {MOST_CANDIDATES:,} are priced. List fewer values")
     return split_structures("as given", axes, lambda s, knobs: _call(schedule, s, knobs), opened, memo)
 
 
@@ -295,9 +302,16 @@ def _build(
     return Candidate(row.structure, structure.sentence, row.knobs, face(proved), cost, row.measured)
 
 
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{value!r} is no time in seconds")
+    return seconds
+
+
 def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, database: str | None, say: Progress) -> None:
     """Time the best few and move them to the front in measured order; what is known from the database is not run again."""
-    if budget < 1:
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
         raise ScheduleError(f"tune(budget={budget}): measure at least one candidate")
     with Database(database) as store:
         timed: list[tuple[float, int]] = []
@@ -309,7 +323,7 @@ def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, d
             if seconds is None:
                 try:
                     began = clock.perf_counter()
-                    seconds = float(measure(c.schedule))
+                    seconds = _seconds(measure(c.schedule))
                 except TilecError:
                     raise
                 except Exception as e:

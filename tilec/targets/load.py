@@ -68,7 +68,9 @@ def load(name_or_path: str | os.PathLike[str] | Target) -> Target:
     """
     if isinstance(name_or_path, Target):
         return name_or_path
-    text = os.fspath(name_or_path)
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TargetError(f"target {name_or_path!r}: give the name of a machine or of a file.\n  Targets: {', '.join(names())}")
+    text = os.fsdecode(name_or_path)
     if text.endswith(".toml") or "/" in text or os.sep in text:
         path = Path(text)
         if not path.is_file():

@@ -19,7 +19,7 @@ def get(name: str) -> Definition:
     """The kernel `name`. Raises LanguageError for an unknown one."""
     known = names()
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
+        close = difflib.get_close_matches(str(name), known, 1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise LanguageError(f"no kernel '{name}' in the library. Kernels: {', '.join(known)}.{hint}")
     return getattr(importlib.import_module(f"tilec.workloads.{name}"), name)
