@@ -8,7 +8,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tilec.api import Kernel, Schedule, workload
@@ -80,7 +80,9 @@ def pick(module: ModuleType, place: Place, kinds: tuple[type, ...] | None, what:
     """The named object of the file, or the only one of its kinds."""
     kinds_text = f"a {what}"
     candidates = {
-        k: v for k, v in vars(module).items() if (isinstance(v, kinds) if kinds else callable(v)) and not k.startswith("_")
+        k: v
+        for k, v in vars(module).items()
+        if (isinstance(v, kinds) if kinds else _may_schedule(v, module)) and not k.startswith("_")
     }
     if place.name is not None:
         if not hasattr(module, place.name):
@@ -92,6 +94,11 @@ def pick(module: ModuleType, place: Place, kinds: tuple[type, ...] | None, what:
     if not candidates:
         raise ScheduleError(f"{place.path} holds nothing that is {kinds_text}: write {place.path}:name")
     raise ScheduleError(f"{place.path} holds {', '.join(candidates)}: write {place.path}:{next(iter(candidates))}")
+
+
+def _may_schedule(value: object, module: ModuleType) -> bool:
+    """A schedule, or a function that the file itself defines."""
+    return isinstance(value, Schedule) or (isinstance(value, FunctionType) and value.__module__ == module.__name__)
 
 
 def load_kernel(text: str) -> Kernel | Schedule:
@@ -128,13 +135,21 @@ def load_schedule(kernel: Kernel | Schedule, text: str | None, sizes: dict[str, 
         return guarded(place.path, "the trace", lambda: Trace.from_json(place.path.read_text()).apply(start))
     found = pick(load_module(place.path), place, None, "function from schedule to schedule")
     if isinstance(found, Schedule):
-        return found
+        return _of(kernel, found, f"{place}")
     if not callable(found):
         raise ScheduleError(f"{place} is a {type(found).__name__}, neither a schedule nor a function that returns one")
     made = guarded(place.path, f"{getattr(found, '__name__', place.name)}(schedule)", lambda: found(start))
     if not isinstance(made, Schedule):
         raise ScheduleError(f"{place} returned a {type(made).__name__}, not a schedule: does it end in `return s`?")
-    return made
+    return _of(kernel, made, f"what {place} returned")
+
+
+def _of(kernel: Kernel, s: Schedule, what: str) -> Schedule:
+    """`s`, which must schedule the kernel that was named."""
+    same = s.kernel is not None and (s.kernel is kernel or str(s.kernel.program) == str(kernel.program))
+    if not same:
+        raise ScheduleError(f"{what} is a schedule of {s.program.name}, not of {kernel.name}: start from the given schedule")
+    return s
 
 
 def parse_sizes(words: list[str]) -> dict[str, int]:

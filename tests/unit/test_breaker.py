@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.cli import main
 from tilec.errors import LanguageError, MeasureError, ResourceError, ScheduleError, TargetError
 from tilec.lang.kernel import from_source
 
@@ -153,3 +154,32 @@ def test_a_database_of_someone_else(gemm, tmp_path: Path):
     for database in (str(path), str(tmp_path), 3):
         with pytest.raises(MeasureError, match="Give another path"):
             tilec.tune(gemm, SIZES, space={"BM": [1]}, schedule=tiles, measure=lambda s: 1.0, database=database)
+
+
+def command(capsys, *words: str) -> tuple[int, str]:
+    code = main(list(words))
+    return code, capsys.readouterr().err
+
+
+def test_the_command_refuses_what_it_cannot_run(capsys):
+    code, text = command(capsys, "run", "gemm", "M=3", "N=3", "K=3", "--seed", "-1")
+    assert code == 2 and "the seed must be an integer >= 0" in text
+    code, text = command(capsys, "run", "gemm", "M=100000", "N=100000", "K=100000")
+    assert code == 2 and "Choose smaller sizes" in text
+
+
+def test_the_command_refuses_a_schedule_of_another_kernel(capsys, tmp_path: Path):
+    path = tmp_path / "schedules.py"
+    path.write_text(
+        "import tilec\nfrom math import prod\n"
+        "def other(s): return tilec.workload('gemm').schedule()\n"
+        "def same(s): return s.split('i', 4)\n"
+        "fixed = tilec.workload('dot').schedule().split('i', 4)\n"
+    )
+    for name in ("other", "fixed"):
+        code, text = command(capsys, "show", "syrk", "--schedule", f"{path}:{name}")
+        assert code == 2 and "not of syrk" in text
+    assert command(capsys, "show", "syrk", "--schedule", f"{path}:same")[0] == 0
+    assert command(capsys, "show", "dot", "--schedule", f"{path}:fixed")[0] == 0
+    code, text = command(capsys, "show", "syrk", "--schedule", str(path))
+    assert code == 2 and "holds other, same, fixed: write" in text

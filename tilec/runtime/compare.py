@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from tilec.errors import ScheduleError
 from tilec.ir import interp
 from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES, to_arithmetic, to_storage
 from tilec.ir.program import Program
 from tilec.runtime.call import pure_outputs, shape_of
 from tilec.runtime.numpy_run import Runner, runner
+
+LARGEST_RUN = 4 * 2**30  # bytes of arrays that are made up for a comparison
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,13 @@ def random_inputs(program: Program, sizes: Mapping[str, int], seed: int = 0) -> 
 
     Sums of a few hundred such values stay finite in every float format; an f8 input is scaled by its own rounding only.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ScheduleError(f"run: the seed must be an integer >= 0, not {seed!r}")
     rng = np.random.default_rng(seed)
     pure = pure_outputs(program)
+    total = sum(prod(shape_of(b, sizes)) * DTYPES[b.dtype].bytes for b in program.source.buffers)
+    if total > LARGEST_RUN:
+        raise ScheduleError(f"run: the arrays take {total:,} bytes; at most {LARGEST_RUN:,} are made up. Choose smaller sizes")
     arrays: dict[str, np.ndarray] = {}
     for b in program.source.buffers:
         if b.role != "param" or b.name in pure:
