@@ -12,6 +12,7 @@ import tilec
 from tilec.cli import main
 from tilec.errors import LanguageError, MeasureError, ResourceError, ScheduleError, TargetError
 from tilec.lang.kernel import from_source
+from tilec.schedule.trace import Trace
 
 SIZES = {"M": 64, "N": 64, "K": 64}
 
@@ -183,3 +184,15 @@ def test_the_command_refuses_a_schedule_of_another_kernel(capsys, tmp_path: Path
     assert command(capsys, "show", "dot", "--schedule", f"{path}:fixed")[0] == 0
     code, text = command(capsys, "show", "syrk", "--schedule", str(path))
     assert code == 2 and "holds other, same, fixed: write" in text
+
+
+@pytest.mark.parametrize("text", [None, 3, "[" * 100_000, b"\xff"])
+def test_json_of_no_trace(text):
+    with pytest.raises(ScheduleError, match="trace"):
+        Trace.from_json(text)
+
+
+@pytest.mark.parametrize("text", [None, 's = s.split("i", 4, **{"into": ("a", "b")})'])
+def test_python_of_no_trace(text):
+    with pytest.raises(ScheduleError, match="trace"):
+        Trace.from_python(text)

@@ -71,10 +71,14 @@ class Trace:
     @staticmethod
     def from_json(text: str) -> Trace:
         """The trace that `to_json` wrote; ScheduleError when the text is none."""
+        if not isinstance(text, str | bytes):
+            raise ScheduleError(f"trace: JSON is a text, not {text!r}")
         try:
             data = json.loads(text)
         except json.JSONDecodeError as e:
             raise ScheduleError(f"trace: no JSON (line {e.lineno}, column {e.colno}): {e.msg}") from None
+        except (RecursionError, UnicodeDecodeError) as e:
+            raise ScheduleError(f"trace: no JSON: {e}") from None
         if not isinstance(data, list):
             raise ScheduleError("trace: the JSON must be a list of steps {name, args, kwargs}")
         steps = []
@@ -94,6 +98,8 @@ class Trace:
 
         The text is parsed, never executed. ScheduleError names the line that is no step.
         """
+        if not isinstance(text, str):
+            raise ScheduleError(f"trace: Python is a text, not {text!r}")
         try:
             module = ast.parse(text)
         except SyntaxError as e:
@@ -120,6 +126,8 @@ def _chain(node: ast.expr) -> list[Step]:
         try:
             args = [ast.literal_eval(a) for a in node.args]
             kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}
+            if len(kwargs) < len(node.keywords):
+                raise ValueError("**")
         except ValueError:
             raise ScheduleError(f"trace: line {node.lineno}: the arguments of {node.func.attr} must be literals") from None
         return [*before, Step.of(node.func.attr, args, kwargs)]
