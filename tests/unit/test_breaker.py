@@ -196,3 +196,10 @@ def test_json_of_no_trace(text):
 def test_python_of_no_trace(text):
     with pytest.raises(ScheduleError, match="trace"):
         Trace.from_python(text)
+
+
+def test_a_loop_that_touches_nothing_is_not_asked_for_sizes():
+    s = tilec.workload("jacobi2d").schedule(T=1, N=1)
+    with pytest.raises(ScheduleError, match="may touch no cell at all") as e:
+        s.cache_read("A", "B.i", "shared")
+    assert "bind" not in str(e.value)

@@ -90,9 +90,11 @@ def boxed(program: Program, b: Buffer, owner: str | None, pieces: Sequence[Piece
     except NoBox as e:
         inside_ = f"one iteration of '{owner}'" if owner else "the program"
         bind = ", ".join(f"{n}=…" for n in e.sizes) or "the sizes"
+        advice = f"bind {bind} in schedule(…), or choose another loop"
+        if not program.sizes:
+            advice = "choose another loop (at these sizes it may touch no cell at all)"
         raise ScheduleError(
-            f"the cells of '{b.name}' that {inside_} touches have no box of fixed extent in dimension {e.dimension}: "
-            f"bind {bind} in schedule(…), or choose another loop"
+            f"the cells of '{b.name}' that {inside_} touches have no box of fixed extent in dimension {e.dimension}: {advice}"
         ) from None
     private = program.source.buffer[b.root or b.name].private if b.role != "cache" else len(spans)
     slots = 1 if b.role == "partial" else 0  # always kept: it says which partial result
