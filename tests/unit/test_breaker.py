@@ -203,3 +203,18 @@ def test_a_loop_that_touches_nothing_is_not_asked_for_sizes():
     with pytest.raises(ScheduleError, match="may touch no cell at all") as e:
         s.cache_read("A", "B.i", "shared")
     assert "bind" not in str(e.value)
+
+
+def test_the_parts_of_a_peeled_loop_can_be_named():
+    transpose = tilec.workload("transpose")
+    s = transpose.schedule().peel("i", 2)
+    assert s.loops == ("i#1", "j#1", "i#2", "j#2")
+    with pytest.raises(ScheduleError, match=r"'i' names 2 loops: i#1, i#2[.] Use one of these names[.]"):
+        s.split("i", 2)
+    for name in ("i#0", "i#3", "i#"):
+        with pytest.raises(ScheduleError, match=f"no loop '{name}'"):
+            s.split(name, 2)
+    t = s.unroll("i#1").tile(("i#2", "j#2"), (4, 3)).reorder("j#1", "i#1")
+    assert str(Trace.from_python(t.trace.to_python()).apply(transpose.schedule())) == str(t)
+    a = np.arange(35, dtype=np.float32).reshape(7, 5)
+    assert (t.run(a) == a.T).all()

@@ -2,7 +2,7 @@
 
 A loop is named by its variable `v`, by `buffer.v` (a loop v with a write of that buffer inside) or by `S1.v` (a loop v with an
 instance of that statement inside). A qualified name is always accepted; a name that fits several loops is refused with the names
-that tell them apart.
+that tell them apart. Loops v that hold the same statements (the parts of a peeled loop) are v#1, v#2, … in the order of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from tilec.errors import ScheduleError
 from tilec.ir.program import Buffer, Copy, Identity, Leaf, Loop, Merge, Program, Statement
-from tilec.ir.tree import Body, Position, at, loops, path_to, sites
+from tilec.ir.tree import Body, Position, at, loops, sites
 
 
 def written(node_body: Body) -> list[str]:
@@ -41,7 +41,7 @@ def _scope(program: Program, qualifier: str) -> list[tuple[Position, Loop]]:
 
 
 def display(program: Program, position: Position) -> str:
-    """The shortest name that means this loop only: `v`, else `buffer.v`, else `S1.v`, else `v` (copies of one statement)."""
+    """The shortest name that means this loop only: `v`, else `buffer.v`, else `S1.v`, else `v#2` (copies of one statement)."""
     loop = at(program.body, position)
     assert isinstance(loop, Loop)
     same = [(p, other) for p, other in loops(program.body) if other.var == loop.var]
@@ -51,7 +51,7 @@ def display(program: Program, position: Position) -> str:
     for qualifier in _qualifiers(loop):
         if qualifier not in others:
             return f"{qualifier}.{loop.var}"
-    return loop.var
+    return f"{loop.var}#{[p for p, _ in same].index(position) + 1}"
 
 
 def loop_names(program: Program) -> list[str]:
@@ -78,6 +78,10 @@ def find_loop(program: Program, name: object) -> Position:
     everything = list(loops(program.body))
     matches = [p for p, loop in everything if loop.var == name]
     listed, missing, given = everything, name, ""
+    numbered = re.fullmatch(r"(\w+)#(\d+)", name)
+    if numbered:
+        matches = [p for p, loop in everything if loop.var == numbered[1]]
+        matches = matches[int(numbered[2]) - 1 : int(numbered[2])] if numbered[2] != "0" else []
     qualifier, dot, var = name.partition(".")
     if not matches and dot:
         scope = _scope(program, qualifier)
@@ -91,15 +95,8 @@ def find_loop(program: Program, name: object) -> Position:
         text = f"no loop '{missing}'."
         text += f" Loops, outermost first: {', '.join(known)}." if known else " The program has no loops."
         raise ScheduleError(text + _hint(missing, known, given))
-    known = list(dict.fromkeys(display(program, p) for p in matches))
-    if len(known) < len(matches):
-        inside = [f"{'.'.join(filter(None, (_path_text(program, p), loop.var)))}" for p, loop in everything if p in matches]
-        raise ScheduleError(f"'{name}' names {len(matches)} loops that hold the same statements: at {', '.join(inside)}.")
+    known = [display(program, p) for p in matches]
     raise ScheduleError(f"'{name}' names {len(matches)} loops: {', '.join(known)}. Use one of these names.")
-
-
-def _path_text(program: Program, position: Position) -> str:
-    return "/".join(n.var for n in path_to(program.body, position) if isinstance(n, Loop))
 
 
 def loop_at(program: Program, position: Position) -> Loop:
