@@ -88,6 +88,12 @@ class Kernel:
         doc = self.definition.doc or self._file_doc or ""
         return doc.strip().split("\n")[0]
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        hint = f"; primitives belong to a schedule: {self.name}.schedule().{name}(…)" if name in primitives() else ""
+        raise AttributeError(f"Kernel has no attribute {name!r}{hint}")
+
     @cached_property
     def _checked(self) -> bool:
         check_wellformed(self.program, self.definition.file)

@@ -217,3 +217,17 @@ def test_any_order_of_imports_works() -> None:
         code = f"{first}; import tilec; print(callable(tilec.kernel), tilec.workload('dot').name, tilec.silu.name)"
         out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
         assert out.stdout == "True dot silu\n"
+
+
+def test_an_array_read_before_part_of_it_is_written_must_be_passed() -> None:
+    @tilec.kernel
+    def partly(x: f32[N], Y: f32[N], Z: f32[N]):
+        for i in range(1, N):
+            Y[i] = x[i]
+        for i in range(N):
+            Z[i] = Y[i]
+
+    x = np.arange(4, dtype=np.float32)
+    with pytest.raises(tilec.errors.LanguageError, match="Y"):
+        partly(x)
+    assert partly(x, np.full(4, 9, np.float32)).tolist() == [9, 1, 2, 3]

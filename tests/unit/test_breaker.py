@@ -218,3 +218,11 @@ def test_the_parts_of_a_peeled_loop_can_be_named():
     assert str(Trace.from_python(t.trace.to_python()).apply(transpose.schedule())) == str(t)
     a = np.arange(35, dtype=np.float32).reshape(7, 5)
     assert (t.run(a) == a.T).all()
+
+
+@pytest.mark.parametrize("step", ["cache_read", "cache_write"])
+def test_partial_results_are_not_copied(step):
+    s = tilec.workload("rowquant").schedule().split_reduction("m.k")
+    options = {"load": True} if step == "cache_write" else {}
+    with pytest.raises(ScheduleError, match="'m_part' holds partial results of 'm'"):
+        getattr(s, step)("m_part", "m.i", "global", **options)

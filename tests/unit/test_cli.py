@@ -164,7 +164,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sizes_may_stand_behind_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "sizes: K = 4, M = 3, N\n" in run(capsys, "show", "gemm", "M=3", "--form", "element", "K=4")
+    assert "sizes: M = 3, K = 4, N\n" in run(capsys, "show", "gemm", "M=3", "--form", "element", "K=4")
     with pytest.raises(SystemExit):
         cli.main(["show", "gemm", "--wrong"])
     assert "unrecognized arguments: --wrong" in capsys.readouterr().err

@@ -301,6 +301,7 @@ def test_a_contribution_of_a_recomputed_update_counts_each_time():
     """B[i] += 3 twice, declared recomputable: an update is no value that can be made again in place."""
     s = h.statement("S0", {"i": 2}, h.access("B", "i"), "+=", Const(3, "i32"))
     original = Program("twice", (), (), (), (Buffer("B", "i32", h.affs(2), "param"),), (s,), (h.loop("i", 2, h.own_leaf(s)),))
-    twice = replace(original, original=original, recomputed=frozenset({"S0"}), body=(h.loop("i", 2, h.own_leaf(s), h.own_leaf(s)),))
+    body = (h.loop("i", 2, h.own_leaf(s), h.own_leaf(s)),)
+    twice = replace(original, original=original, recomputed=frozenset({"S0"}), body=body)
     verdict = check(twice)
     assert verdict.status == "illegal" and verdict.witness is not None and "more than once" in verdict.witness.text

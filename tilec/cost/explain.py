@@ -17,6 +17,7 @@ def explain(c: Cost) -> str:
     where = f" on {c.target.name}" if c.target is not None else ""
     sizes = ", ".join(f"{k}={v}" for k, v in c.sizes.items())
     lines = [f"cost of {c.name}{where}" + (f" at {sizes}" if sizes else "")]
+    lines += [f"  does not fit: {p}" for p in dict.fromkeys(c.problems)]
     for memory in c.traffic.memories:
         formula = c.traffic.formula(memory)
         if not formula.terms:
@@ -49,7 +50,6 @@ def explain(c: Cost) -> str:
         lines.append(f"  occupancy {c.occupancy}")
     lines += _time_lines(c)
     lines += [f"  note: {n}" for n in c.notes]
-    lines += [f"  does not fit: {p}" for p in c.problems]
     return "\n".join(lines)
 
 
@@ -171,7 +171,9 @@ def _time_lines(c: Cost) -> list[str]:
         f"  time about {time.seconds * 1e6:.4g} us, bound by {time.bound} (estimate by roofline; from {low:.4g} to {high:.4g})"
     ]
     if time.left_out:
-        lines.append(f"    left out: {', '.join(time.left_out)}, launch overhead, caches")
+        lines.append(
+            f"    left out: {', '.join(time.left_out)}, shared-memory and L2 bandwidth, latency, launch overhead, caches"
+        )
     for one in c.launch if len(c.launch) > 1 else ():
         if one.time is not None:
             lines.append(f"    launch {one.name}: {one.time * 1e6:.4g} us, bound by {one.bound}")

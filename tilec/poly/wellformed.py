@@ -7,6 +7,7 @@ the condition: a value that must not be read is kept away by an `if` with an aff
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from tilec.errors import LanguageError, LegalityError
 from tilec.ir.affine import Aff, Constraint
@@ -39,6 +40,7 @@ def check(program: Program, file: str | None = None, budget: int | None = None) 
         ) from None
 
 
+@lru_cache(maxsize=256)
 def initial_reads(program: Program, budget: int | None = None) -> frozenset[str]:
     """The array parameters of which some read receives the initial contents: the inputs, and of the written ones the in/outs."""
     original = program.source

@@ -12,6 +12,7 @@ from tilec.errors import LanguageError
 from tilec.ir.arguments import call_order, check_arrays, check_scalars, check_sizes, parameters, required, signature, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Buffer, Program
+from tilec.poly.wellformed import initial_reads
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Call:
 
 def pure_outputs(program: Program) -> tuple[str, ...]:
     """Parameters that may be omitted at a call and are returned: written, and not read before."""
-    needed = required(program.source)
+    carried = initial_reads(program.source)  # exact: also an array of which one element is read before it is written
+    needed = tuple(n for n in call_order(program) if n in required(program.source) or n in carried)
     return tuple(n for n in written(program.source) if n not in needed)
 
 

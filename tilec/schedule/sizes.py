@@ -24,7 +24,7 @@ def bind(program: Program, sizes: Mapping[str, int]) -> Program:
         buffers=tuple(replace(b, shape=tuple(e.subs(values) for e in b.shape)) for b in program.buffers),
         statements=tuple(_bind_statement(s, values) for s in program.statements),
         body=subs(program.body, values),
-        bound=(*program.bound, *sorted(sizes.items())),
+        bound=(*program.bound, *((n, sizes[n]) for n in program.sizes if n in sizes)),
         original=None if program.original is None else bind(program.original, sizes),
     )
 

@@ -18,6 +18,14 @@ from tilec.schedule.placement_uses import Use, check_room, conditions_to, insert
 from tilec.schedule.storage import Tile, boxed, redirect, source_address
 
 
+def _refuse_partial(b: Buffer) -> None:
+    """A partial result is no cell of the kernel, so a copy of it has no value that the proof could follow."""
+    if b.role == "partial":
+        raise ScheduleError(
+            f"'{b.name}' holds partial results of '{b.root}': it cannot be copied. Possible: place(\"{b.name}\", …)"
+        )
+
+
 @primitive("storage")
 def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | None = None) -> Program:
     """Copy what one iteration of a loop reads of a buffer into a nearer memory, and read it there.
@@ -40,6 +48,7 @@ def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | 
     readers = [u for u in uses(program, b.name, position) if not u.write]
     if not readers:
         raise ScheduleError(f"nothing inside '{at}' reads '{b.name}'. Loops around its reads: {_around(program, b, False)}")
+    _refuse_partial(b)
     cache = _Cache.of(program, b, position, memory, into, readers)
     before = (*position, min(u.position[len(position)] for u in readers))
     copy = cache.copies([u.piece for u in readers], cache.name, cache.name)
@@ -74,6 +83,8 @@ def cache_write(
     writes = [u for u in found if u.write]
     if not writes:
         raise ScheduleError(f"nothing inside '{at}' writes '{b.name}'. Loops around its writes: {_around(program, b, True)}")
+    if load is True:
+        _refuse_partial(b)
     cache = _Cache.of(program, b, position, memory, into, found)
     out = cache.copies([u.piece for u in writes], b.name, b.name, out=True)
     first = (*position, min(u.position[len(position)] for u in found))

@@ -15,7 +15,7 @@ from tilec.schedule.core import call_text, find, normalise
 class Schedulable(Protocol):
     """Anything with the primitives as methods: a Schedule."""
 
-    def apply(self, name: str, *args: Any, **kwargs: Any) -> Schedulable: ...
+    def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Schedulable: ...
 
 
 S = TypeVar("S", bound=Schedulable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +52,9 @@ class Candidate:
     schedule: Schedule
     cost: Cost
     measured: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Candidate {self.structure}: {' '.join(f'{k}={v}' for k, v in self.knobs.items())}>"
 
 
 @dataclass
@@ -103,14 +107,18 @@ class Tuned:
     def table(self, count: int = 10) -> str:
         """The ranking as text; every line is proved and priced exactly."""
         lines = [f"{self.kernel} on {self.target}, {', '.join(f'{k}={v}' for k, v in self.sizes.items())}"]
-        lines.append(
-            f"{self.considered} candidates of {self.structures} structures, {len(self.rows)} fit; "
-            + ("; ".join(f"{r.count} {reason}" for reason, r in self.rejected.items()) or "none rejected")
-        )
+        shown = self.top(count)  # first: a candidate may still fall to its own proof
+        left = self.considered - len(self.rows) - sum(r.count for r in self.rejected.values())
+        told = [f"{r.count} {reason}" for reason, r in self.rejected.items()] or ["none rejected"]
+        if left:
+            told.append(f"{left} not looked at (priced one by one, a sample of them)")
+        lines.append(f"{self.considered} candidates of {self.structures} structures, {len(self.rows)} fit; {'; '.join(told)}")
+        if not shown:
+            return "\n".join([*lines, *(f"{reason}, for example {r.example}" for reason, r in self.rejected.items())])
         header = ("rank", "time", "bound", "traffic MiB", "shared KiB", "blocks/SM", "knobs", "structure")
         body = []
-        for n, c in enumerate(self.top(count), 1):
-            resident = c.cost.occupancy
+        for n, c in enumerate(shown, 1):
+            resident = max(c.cost.launch, key=lambda x: x.time or 0.0).occupancy  # of the launch that takes longest
             body.append(
                 (
                     str(n),
@@ -177,7 +185,7 @@ class Tuned:
             "best": {
                 "structure": best.structure,
                 "knobs": best.knobs,
-                "trace": best.schedule.trace.to_json() if hasattr(best.schedule.trace, "to_json") else None,
+                "trace": json.loads(best.schedule.trace.to_json()),
                 "time": best.cost.time,
                 "traffic": best.cost.traffic.total("global"),
                 "footprint": best.cost.footprint["shared"],

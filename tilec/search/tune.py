@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time as clock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,9 @@ def tune(
     check_launch("tune", threads, registers)
     if threads is None and machine.kind == "gpu":
         threads = THREADS
+    most = machine.limits.threads_per_block if machine.limits is not None else None
+    if threads is not None and most is not None and threads > most:
+        raise ResourceError(f"tune(threads={threads}): {machine.name} allows {most:,} threads per block")
     say = progress or (lambda stage, done, total: None)
     permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract}
     given = _sizes(program, sizes)
@@ -162,11 +166,13 @@ def _structures(
 
 def _call(schedule: Callable[..., Schedule], s: Schedule, knobs: Mapping[str, Any]) -> Schedule:
     try:
+        inspect.signature(schedule).bind(s, **knobs)
+    except TypeError as e:
+        raise ScheduleError(f"tune(schedule=…): the function does not take the knobs {', '.join(knobs)}: {e}") from None
+    try:
         return schedule(s, **knobs)
     except TilecError:
         raise
-    except TypeError as e:
-        raise ScheduleError(f"tune(schedule=…): the function does not take the knobs {', '.join(knobs)}: {e}") from None
     except Exception as e:
         raise ScheduleError(f"tune(schedule=…): the function raised {type(e).__name__} for {dict(knobs)}: {e}") from e
 
