@@ -107,3 +107,16 @@ def test_a_loop_that_starts_later():
     assert "for ko in 3..ceil(K/8) + 3:  # pipelined" in found and "if ko <= ceil(K/8) + 1:" in found
     assert any(line.startswith("async A_shared[1, A_shared.0_pre") for line in found)  # 3 % 2
     same(s.program, M=3, N=5, K=20)
+
+
+def test_what_an_iteration_makes_for_itself_is_not_fetched_ahead() -> None:
+    """y[i] = 2·t + 1 with t made in the same iteration and copied: there is nothing to copy an iteration early."""
+    @kernel
+    def own(x: f32[N], y: f32[N]):
+        for i in range(N):
+            t: f32 = x[i] * 2
+            y[i] = t + 1
+
+    s = start(own).place("t", "shared").cache_read("t", at="i", memory="register")
+    with pytest.raises(ScheduleError, match="no nest of copies directly under 'i'"):
+        s.pipeline("i", 2)

@@ -22,8 +22,8 @@ def pipeline(program: Program, loop: str, stages: int) -> Program:
 
     1. `stages` is an integer >= 1; 1 changes nothing.
     2. The loop is serial, has one lower bound, and stands under no thread loop and no guard.
-    3. Directly under it stand nests of copies into caches that it owns, filled by nothing else, from something that is not
-       itself pipelined here.
+    3. Directly under it stand nests of copies into caches that it owns, filled by nothing else, from something that is neither
+       itself pipelined here nor owned by the loop.
 
         for ko:                              A_shared: bf16[2, 64, 32]
             A_shared: bf16[64, 32]           async A_shared[0, ..] = A[.., 0]; commit
@@ -70,8 +70,12 @@ def _filled(program: Program, position: Position, node: Loop) -> dict[int, list[
             candidates[n] = copies
     while True:
         names = {a.dst.buffer for copies in candidates.values() for a in copies}
-        # filled elsewhere too, or from a buffer that is itself fetched ahead: stays with the compute
-        bad = {n for n, copies in candidates.items() if any(a.src.buffer in names for a in copies)}
+        # filled elsewhere too, or from what an iteration makes for itself or fetches ahead: stays with the compute
+        bad = {
+            n
+            for n, copies in candidates.items()
+            if any(a.src.buffer in names or program.buffer[a.src.buffer].owner == node.var for a in copies)
+        }
         for name in names:
             for u in uses(program, name):
                 if u.write and not (inside(u.position, position) and u.position[len(position)] in candidates):
