@@ -111,6 +111,7 @@ def test_a_loop_that_starts_later():
 
 def test_what_an_iteration_makes_for_itself_is_not_fetched_ahead() -> None:
     """y[i] = 2·t + 1 with t made in the same iteration and copied: there is nothing to copy an iteration early."""
+
     @kernel
     def own(x: f32[N], y: f32[N]):
         for i in range(N):
