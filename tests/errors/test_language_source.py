@@ -89,7 +89,8 @@ def test_builder() -> None:
     )
     assert refusal(b.param, "B", "float", [n]) == ("no dtype 'float'. Dtypes: f64, f32, f16, bf16, f8e4m3, f8e5m2, i32, i8.")
     assert refusal(b.param, "not a name", "f32", [n]) == (
-        "'not a name' is no name for a parameter: the letters a to z and A to Z, digits and single underscores, no keyword of Python."
+        "'not a name' is no name for a parameter: "
+        "the letters a to z and A to Z, digits and single underscores, no keyword of Python."
     )
     assert refusal(b.store, a, [0, 0], "=", 1) == "'A' has shape [N] and takes 1 subscript, not 2."
     assert refusal(b.store, a, [0], "/=", 1) == "no assignment '/='. Assignments: = += -= *= max= min=."
