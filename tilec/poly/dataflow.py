@@ -13,7 +13,7 @@ from tilec.ir.arguments import written
 from tilec.ir.program import Buffer, Copy, Leaf, Merge, Program
 from tilec.ir.tree import updates
 from tilec.poly.access import Relations, Tagged
-from tilec.poly.isl import Map, Solver, T, UnionMap, UnionSet, mangle, pieces_of_map, pieces_of_set
+from tilec.poly.isl import Map, Solver, T, UnionMap, UnionSet, lexmax, mangle, pieces_of_map, pieces_of_set
 from tilec.poly.matrices import Frozen
 from tilec.poly.verdict import Unresolved
 
@@ -72,7 +72,7 @@ def _last(pairs: Map) -> Map:
     """Of one writer's executions the last: they follow each other as their coordinates do."""
     final = (pairs.get_tuple_name(T.in_) or "").startswith("E_")  # most final elements are written once
     once = pairs.plain_is_single_valued() or (final and pairs.is_single_valued())
-    return pairs if once else pairs.lexmax()
+    return pairs if once else lexmax(pairs)
 
 
 def _latest(r: Relations, last: list[tuple[Map, str]]) -> list[tuple[Map, str]]:
