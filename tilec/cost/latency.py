@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from math import ceil, prod
 
 from tilec.errors import ResourceError
 from tilec.targets import Target, load
@@ -22,6 +23,11 @@ class Flight:
     def cover(self) -> float:
         """Share of the needed bytes that is in flight; 1 and more hides the latency."""
         return self.had_per_sm / self.needed_per_sm
+
+    @property
+    def effective(self) -> float:
+        """Share of the bandwidth that is reached: cover, at most 1."""
+        return min(1.0, self.cover)
 
 
 def bytes_in_flight(
@@ -54,6 +60,55 @@ def warps_needed(
     return ceil(flight.needed_per_sm / flight.had_per_sm)
 
 
+def blocks_needed(
+    target: str | Target,
+    warps_per_block: int,
+    loads: int = 1,
+    bytes_per_lane: int = 4,
+    latency: float | None = None,
+    lanes: int = 32,
+) -> int:
+    """The fewest resident blocks per SM of `warps_per_block` warps each that cover the latency."""
+    if warps_per_block < 1:
+        raise ResourceError(f"blocks_needed: a block has at least one warp, got {warps_per_block}")
+    return -(-warps_needed(target, loads, bytes_per_lane, latency, lanes) // warps_per_block)
+
+
+def loads_needed(target: str | Target, warps: int, bytes_per_lane: int = 4, latency: float | None = None, lanes: int = 32) -> int:
+    """The fewest independent loads per warp with which `warps` resident warps per SM cover the latency."""
+    flight = bytes_in_flight(target, warps, 1, bytes_per_lane, latency, lanes)
+    if flight.had_per_sm == 0:
+        raise ResourceError("loads_needed: nothing is in flight with no warps or no bytes")
+    return ceil(flight.needed_per_sm / flight.had_per_sm)
+
+
+def effective_bandwidth(
+    target: str | Target,
+    warps: int,
+    loads: int = 1,
+    bytes_per_lane: int = 4,
+    latency: float | None = None,
+    lanes: int = 32,
+) -> float:
+    """Bytes per second that the chip reaches with that much in flight: bandwidth · min(1, cover)."""
+    return load(target).bandwidth * bytes_in_flight(target, warps, loads, bytes_per_lane, latency, lanes).effective
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A scheduler's warps that each work `work` cycles, then wait `wait`. `needed`: the fewest warps that keep it busy."""
+
+    utilisation: Fraction
+    needed: int
+
+
+def issue(work: int, wait: int, warps: int = 1) -> Issue:
+    """Share of the cycles in which one of `warps` warps issues: min(1, warps · work ÷ (work + wait)). All in cycles."""
+    if min(work, warps) < 1 or wait < 0:
+        raise ResourceError(f"issue: needs work and warps of at least 1 and no negative wait, got {work}, {warps}, {wait}")
+    return Issue(min(Fraction(1), Fraction(warps * work, work + wait)), -(-(work + wait) // work))
+
+
 @dataclass(frozen=True)
 class Waves:
     """`waves`: rounds of resident blocks, the last one maybe partial; efficiency = blocks ÷ (waves × resident blocks)."""
@@ -80,3 +135,20 @@ def waves(target: str | Target | int, blocks: int, blocks_per_sm: int = 1) -> Wa
         raise ResourceError(f"waves: needs at least one block, resident block and SM, got {blocks}, {blocks_per_sm}, {sms}")
     resident = sms * blocks_per_sm
     return Waves(blocks, resident, -(-blocks // resident))
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A shape cut into tiles: per dimension the tiles, their number, and the share of the tiles' elements that is wanted."""
+
+    grid: tuple[int, ...]
+    count: int
+    efficiency: Fraction
+
+
+def tiles(shape: Sequence[int], tile: Sequence[int]) -> Tiles:
+    """Tile quantisation: ceil(size ÷ tile) tiles per dimension, the last ones computed in full whatever they hold."""
+    if len(shape) != len(tile) or not shape or min(*shape, *tile) < 1:
+        raise ResourceError(f"tiles: needs positive sizes and as many tile sizes, got {tuple(shape)} and {tuple(tile)}")
+    grid = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
+    return Tiles(grid, prod(grid), Fraction(prod(shape), prod(grid) * prod(tile)))
