@@ -2,8 +2,8 @@
 
 Shared memory (CUDA C++ Programming Guide, shared memory of compute capability 5.0 and later): 32 banks, successive 4-byte words
 in successive banks. Lanes that want different words of one bank take turns; lanes that want the same word are served together.
-Lanes of 8 or 16 bytes go in halves or quarters of the warp, 128 bytes at a time. Global memory moves in 32-byte sectors, four to a
-line.
+Lanes of 8 or 16 bytes go in halves or quarters of the warp, 128 bytes at a time. Global memory moves in 32-byte sectors, four
+to a line.
 """
 
 from __future__ import annotations
