@@ -9,7 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilec import errors
-    from tilec.api import Kernel, Schedule, kernel, occupancy, pipeline_time, roofline, target, tune, workload
+    from tilec.api import (
+        CallProgram,
+        Kernel,
+        Schedule,
+        amdahl,
+        amortise_calls,
+        break_even_share,
+        call_timing,
+        choose_program,
+        critical_path,
+        generation_calls,
+        graph_replay,
+        kernel,
+        launch_counts,
+        limit_by_doubling,
+        occupancy,
+        pad_to_buckets,
+        paired_change,
+        persistent_kernel,
+        pipeline_time,
+        roofline,
+        shape_mix,
+        target,
+        tune,
+        work_ms,
+        workload,
+    )
     from tilec.lang.types import bf16, f8e4m3, f8e5m2, f16, f32, f64, i8, i32, sizes
 
 __version__ = "0.1.0"
@@ -17,7 +43,14 @@ __version__ = "0.1.0"
 # Where each name lives. The elementary functions are looked up in ir/functions.py, their only list.
 _HOME = {
     **dict.fromkeys(
-        ("Kernel", "Schedule", "kernel", "occupancy", "pipeline_time", "roofline", "target", "tune", "workload"),
+        (
+            *("Kernel", "Schedule", "kernel", "target", "tune", "workload"),
+            *("occupancy", "pipeline_time", "roofline"),
+            *("CallProgram", "amortise_calls", "break_even_share", "choose_program", "generation_calls", "pad_to_buckets"),
+            *("shape_mix", "work_ms"),
+            *("amdahl", "call_timing", "critical_path", "graph_replay", "launch_counts", "limit_by_doubling"),
+            *("paired_change", "persistent_kernel"),
+        ),
         "tilec.api",
     ),
     **dict.fromkeys(("sizes", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i8"), "tilec.lang.types"),
@@ -28,24 +61,40 @@ _MODULES = (
 )
 
 __all__ = [
+    "CallProgram",
     "Kernel",
     "Schedule",
+    "amdahl",
+    "amortise_calls",
     "bf16",
+    "break_even_share",
+    "call_timing",
+    "choose_program",
+    "critical_path",
     "errors",
     "f8e4m3",
     "f8e5m2",
     "f16",
     "f32",
     "f64",
+    "generation_calls",
+    "graph_replay",
     "i8",
     "i32",
     "kernel",
+    "launch_counts",
+    "limit_by_doubling",
     "occupancy",
+    "pad_to_buckets",
+    "paired_change",
+    "persistent_kernel",
     "pipeline_time",
     "roofline",
+    "shape_mix",
     "sizes",
     "target",
     "tune",
+    "work_ms",
     "workload",
 ]
 

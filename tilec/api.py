@@ -12,7 +12,27 @@ import numpy as np
 
 from tilec import workloads
 from tilec.codegen import numpy_source, tile
+from tilec.cost.calls import (
+    CallProgram,
+    amortise_calls,
+    break_even_share,
+    choose_program,
+    generation_calls,
+    pad_to_buckets,
+    shape_mix,
+    work_ms,
+)
 from tilec.cost.cost import Cost
+from tilec.cost.graph import (
+    amdahl,
+    call_timing,
+    critical_path,
+    graph_replay,
+    launch_counts,
+    limit_by_doubling,
+    paired_change,
+    persistent_kernel,
+)
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.pipeline import pipeline_time
 from tilec.cost.price import price
@@ -228,6 +248,7 @@ def tune(
 
 
 __all__ = [
+    "CallProgram",
     "Cost",
     "Kernel",
     "Occupancy",
@@ -235,12 +256,27 @@ __all__ = [
     "Program",
     "Schedule",
     "Tuned",
+    "amdahl",
+    "amortise_calls",
+    "break_even_share",
+    "call_timing",
+    "choose_program",
+    "critical_path",
+    "generation_calls",
+    "graph_replay",
     "kernel",
+    "launch_counts",
+    "limit_by_doubling",
     "occupancy",
+    "pad_to_buckets",
+    "paired_change",
+    "persistent_kernel",
     "pipeline_time",
     "primitives",
     "roofline",
+    "shape_mix",
     "target",
     "tune",
+    "work_ms",
     "workload",
 ]

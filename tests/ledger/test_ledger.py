@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from tests.ledger import (
+    compute_calls,
     compute_chains,
     compute_formats,
     compute_legality,
@@ -17,7 +18,10 @@ from tests.ledger import (
 )
 from tests.ledger.expected import Row, agrees, parse, rows
 
-PARTS = (compute_tiles, compute_memory, compute_occupancy, compute_chains, compute_quantize, compute_legality, compute_formats)
+PARTS = (
+    *(compute_tiles, compute_memory, compute_occupancy, compute_chains, compute_quantize, compute_legality, compute_formats),
+    compute_calls,
+)
 COMPUTATIONS = {id_: compute for part in PARTS for id_, compute in part.ROWS.items()}
 ROWS = rows()
 
