@@ -10,7 +10,9 @@ from tests.ledger import (
     compute_calls,
     compute_chains,
     compute_formats,
+    compute_layers,
     compute_legality,
+    compute_levels,
     compute_memory,
     compute_occupancy,
     compute_quantize,
@@ -20,7 +22,7 @@ from tests.ledger.expected import Row, agrees, parse, rows
 
 PARTS = (
     *(compute_tiles, compute_memory, compute_occupancy, compute_chains, compute_quantize, compute_legality, compute_formats),
-    compute_calls,
+    *(compute_calls, compute_levels, compute_layers),
 )
 COMPUTATIONS = {id_: compute for part in PARTS for id_, compute in part.ROWS.items()}
 ROWS = rows()
