@@ -7,9 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import tilec
+from tests.ledger.decode import Model, device_us, steps
 from tests.ledger.kernels import mib
 from tilec.cost.calls import CallChoice, CallProgram
-from tilec.cost.graph import CriticalPath, Persistent
+from tilec.cost.graph import CriticalPath, HostBound, Persistent
 from tilec.ir.dtypes import DTYPES
 
 HIDDEN, WIDE = 4096, 12288
@@ -241,6 +242,27 @@ def three_clocks() -> dict[str, Any]:
     return {"host clock around async call us": c.submit_us, "device events us": c.device_us, "to result us": c.result_us}
 
 
+def token(model: Model, fused: bool, launch_us: int) -> tuple[int, HostBound]:
+    """One token at a context of 1024, with 1 us between kernels: (kernels, the host beside the device)."""
+    kernels = steps(model, 1024, fused)
+    return len(kernels), tilec.host_bound(len(kernels), device_us(kernels), launch_us, gap_us=1)
+
+
+def launches_of_1b() -> dict[str, Any]:
+    """Kernel by kernel at 20 us each, against a graph of the fused kernels."""
+    model = Model(layers=16, hidden=2048, heads=32, kv_heads=8, wide=8192, words=128256)
+    kernels, plain = token(model, False, 20)
+    _, graph = token(model, True, 0)
+    assert (plain.bound, graph.bound) == ("host", "device")
+    return {"kernels": kernels, "ms": plain.step_us / 1000, "x": plain.step_us / graph.step_us}
+
+
+def launches_of_half_b() -> dict[str, Any]:
+    model = Model(layers=24, hidden=896, heads=14, kv_heads=2, wide=4864, words=151936)
+    kernels, found = token(model, True, 0)
+    return {"kernels": kernels, "ms": (found.busy_us - kernels) / 1000, "us": found.threshold_us}
+
+
 def doubling() -> dict[str, Any]:
     """Twice the size: the same time; twice the time far from the peak; near the peak."""
     found = (tilec.limit_by_doubling(100, t, share) for t, share in ((100, 0.01), (200, 0.1), (200, 0.9)))
@@ -276,5 +298,7 @@ ROWS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "C5-LAB5.9-a": medians,
     "C5-LAB5.9-c": until_it_stops,
     "C5-EX5.2-c": three_clocks,
+    "P1-S6.2-a": launches_of_1b,
     "P1-S6.3-a": doubling,
+    "P1-E5-a": launches_of_half_b,
 }

@@ -116,6 +116,12 @@ def test_slack_and_floor_are_what_they_say(drawn: tuple[dict[str, int], dict[str
             assert total(t, c.floor_us[t] + 1) > total(t, c.floor_us[t])
 
 
+def test_the_host_waits_from_the_threshold_on():
+    t = tilec.host_bound(4, 10, 0, gap_us=1).threshold_us
+    at, above = tilec.host_bound(4, 10, t, 1), tilec.host_bound(4, 10, t + 1, 1)
+    assert (t, at.bound, at.step_us, above.bound, above.step_us) == (Fraction(7, 2), "device", 14, "host", 18)
+
+
 def test_medians_of_pairs():
     change = tilec.paired_change([10, 12, 20], [9, 13, 17])
     assert (change.of_medians_ms, change.median_of_ms) == (-1, 1)
@@ -150,6 +156,7 @@ BAD: dict[str, Callable[[], Any]] = {
     "spent_ms must be a number up to 1e+30, got 'a'": lambda: tilec.amortise_calls("a", 1, 1),
     "tokens_out must be a whole number of at least 1, got 0": lambda: tilec.generation_calls(1, 1, 0),
     "kernels must be a whole number of at least 1, got 0": lambda: tilec.launch_counts(0, 1),
+    "gap_us must not be negative, got -1": lambda: tilec.host_bound(1, 1, 1, -1),
     "submit_us must not be negative": lambda: tilec.call_timing(-3, [1]),
     "copying 8 bytes takes a bandwidth_gb_per_s": lambda: graph_replay(20, 5, 20, 8),
     "bandwidth_gb_per_s must be above 0, got 0": lambda: graph_replay(20, 5, 20, 8, 0),

@@ -33,6 +33,41 @@ def launch_counts(kernels: int, runs: int, graph: bool = False) -> LaunchCounts:
 
 
 @dataclass(frozen=True)
+class HostBound:
+    """Microseconds of a chain of kernels that the host launches one by one while the device runs.
+
+    busy_us: the device's work and the gaps between kernels; host_us: the launches; threshold_us: a launch may take that long
+    before the device waits.
+    """
+
+    busy_us: Any
+    host_us: Any
+    threshold_us: Any
+
+    @property
+    def step_us(self) -> Any:
+        """The longer of the two."""
+        return max(self.busy_us, self.host_us)
+
+    @property
+    def bound(self) -> str:
+        """ "host" or "device"."""
+        return "host" if self.host_us > self.busy_us else "device"
+
+
+def host_bound(kernels: int, device_us: Any, launch_us: Any, gap_us: Any = 0) -> HostBound:
+    """`kernels` launches of launch_us each (0: one graph replay) beside device_us of work and a gap_us per kernel.
+
+    busy = device + kernels·gap; threshold = busy / kernels. The first launch, which nothing hides, is left out.
+    """
+    whole("host_bound", "kernels", kernels, 1)
+    for what, value in (("device_us", device_us), ("launch_us", launch_us), ("gap_us", gap_us)):
+        number("host_bound", what, value)
+    busy = device_us + kernels * gap_us
+    return HostBound(busy, kernels * launch_us, divide(busy, kernels))
+
+
+@dataclass(frozen=True)
 class CallTiming:
     """Microseconds of one asynchronous call by three clocks: around the submission, by device events, to the result."""
 
