@@ -12,6 +12,7 @@ import numpy as np
 
 from tilec import workloads
 from tilec.codegen import numpy_source, tile
+from tilec.cost.banks import SharedTile, bank_rounds, global_sectors
 from tilec.cost.calls import (
     CallProgram,
     amortise_calls,
@@ -34,9 +35,11 @@ from tilec.cost.graph import (
     paired_change,
     persistent_kernel,
 )
+from tilec.cost.latency import blocks_needed, bytes_in_flight, effective_bandwidth, loads_needed, tiles, warps_needed, waves
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.pipeline import pipeline_time
 from tilec.cost.price import price
+from tilec.cost.raster import operand_sharing
 from tilec.cost.roofline import roofline
 from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
@@ -256,20 +259,28 @@ __all__ = [
     "Primitive",
     "Program",
     "Schedule",
+    "SharedTile",
     "Tuned",
     "amdahl",
     "amortise_calls",
+    "bank_rounds",
+    "blocks_needed",
     "break_even_share",
+    "bytes_in_flight",
     "call_timing",
     "choose_program",
     "critical_path",
+    "effective_bandwidth",
     "generation_calls",
+    "global_sectors",
     "graph_replay",
     "host_bound",
     "kernel",
     "launch_counts",
     "limit_by_doubling",
+    "loads_needed",
     "occupancy",
+    "operand_sharing",
     "pad_to_buckets",
     "paired_change",
     "persistent_kernel",
@@ -278,7 +289,10 @@ __all__ = [
     "roofline",
     "shape_mix",
     "target",
+    "tiles",
     "tune",
+    "warps_needed",
+    "waves",
     "work_ms",
     "workload",
 ]

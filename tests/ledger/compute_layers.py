@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tilec
 from tests.ledger.kernels import mib
+from tilec import exp, f32, sizes
 from tilec.cost.latency import tiles
 from tilec.cost.roofline import Roofline, roofline
 from tilec.ir.dtypes import DTYPES
@@ -266,6 +270,59 @@ def one_key_at_a_time() -> dict[str, Any]:
     return {"MiB": wide - narrow, "x": many / few}
 
 
+N = sizes("N")
+
+
+@tilec.kernel
+def streamed(X: f32[N], V: f32[N], L: f32[N], U: f32[N], Y: f32[N]):
+    """Softmax of scores X times values V in one pass: the sum of weights and the weighted sum after each score."""
+    m: f32 = -inf
+    l: f32 = 0
+    u: f32 = 0
+    for j in range(N):
+        before: f32 = m
+        m = max(m, X[j])
+        rescale: f32 = exp(before - m)
+        p: f32 = exp(X[j] - m)
+        l = l * rescale + p
+        u = u * rescale + p * V[j]
+        L[j] = l
+        U[j] = u
+        Y[j] = u / l
+
+
+@tilec.kernel
+def at_once(X: f32[N], V: f32[N], Y: f32[1]):
+    """The same with all scores there."""
+    m: f32 = -inf
+    for j in range(N):
+        m = max(m, X[j])
+    l: f32 = 0
+    u: f32 = 0
+    for j in range(N):
+        l += exp(X[j] - m)
+        u += exp(X[j] - m) * V[j]
+    Y[0] = u / l
+
+
+def weighed(*pairs: tuple[float, float]) -> dict[str, float]:
+    scores, values = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
+    found = zip("luy", streamed(scores, values), strict=True)
+    return {name: float(v[-1]) for name, v in found} | {"one shot": float(at_once(scores, values)[0])}
+
+
+TWO = (0.0, 1.0), (log(2), 3.0)
+
+
+def online() -> dict[str, Any]:
+    return weighed(*TWO)
+
+
+def one_more_score() -> dict[str, Any]:
+    found = weighed(*TWO, (log(4), 5.0))
+    return {"state": (found["l"], found["u"]), "y": found["y"], "one shot": found["one shot"]}
+
+
 ROWS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "P1-S5.2-a": kernels,
     "P1-S5.3-a": products,
@@ -280,6 +337,8 @@ ROWS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "P1-S7.6-b": narrower_decode,
     "P1-S11-a": apart_from_products,
     "C5-S5.3.3-a": stored_scores,
+    "C5-EX5.6-a": online,
+    "C5-LAB5.3-a": one_more_score,
     "C5-S5.3.3-b1": blocked_by(1),
     "C5-S5.3.3-b64": blocked_by(64),
     "C5-S5.3.3-b128": blocked_by(128),
