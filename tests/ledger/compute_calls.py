@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import tilec
-from tests.ledger.decode import Model, device_us, steps
+from tests.ledger.compute_layers import Model, forward, total
 from tests.ledger.kernels import mib
 from tilec.cost.calls import CallChoice, CallProgram
 from tilec.cost.graph import CriticalPath, HostBound, Persistent
@@ -244,13 +244,13 @@ def three_clocks() -> dict[str, Any]:
 
 def token(model: Model, fused: bool, launch_us: int) -> tuple[int, HostBound]:
     """One token at a context of 1024, with 1 us between kernels: (kernels, the host beside the device)."""
-    kernels = steps(model, 1024, fused)
-    return len(kernels), tilec.host_bound(len(kernels), device_us(kernels), launch_us, gap_us=1)
+    kernels = forward(model, requests=1, tokens=1, keys=1024 + 1, fused=fused)
+    return len(kernels), tilec.host_bound(len(kernels), total(kernels) * 1e6, launch_us, gap_us=1)
 
 
 def launches_of_1b() -> dict[str, Any]:
     """Kernel by kernel at 20 us each, against a graph of the fused kernels."""
-    model = Model(layers=16, hidden=2048, heads=32, kv_heads=8, wide=8192, words=128256)
+    model = Model(layers=16, width=2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256)
     kernels, plain = token(model, False, 20)
     _, graph = token(model, True, 0)
     assert (plain.bound, graph.bound) == ("host", "device")
@@ -258,7 +258,7 @@ def launches_of_1b() -> dict[str, Any]:
 
 
 def launches_of_half_b() -> dict[str, Any]:
-    model = Model(layers=24, hidden=896, heads=14, kv_heads=2, wide=4864, words=151936)
+    model = Model(layers=24, width=896, heads=14, kv_heads=2, hidden=4864, vocabulary=151936)
     kernels, found = token(model, True, 0)
     return {"kernels": kernels, "ms": (found.busy_us - kernels) / 1000, "us": found.threshold_us}
 
