@@ -102,6 +102,9 @@ def test_bad_input():
         lambda: issue(0, 5),
         lambda: tiles((3,), (2, 2)),
         lambda: tiles((0,), (2,)),
+        lambda: tiles((3,), (1.5,)),  # type: ignore[arg-type]
+        lambda: operand_sharing(9, 9, 9, 9, first=-1),
+        lambda: issue(2.5, 5),  # type: ignore[arg-type]
     ):
         with pytest.raises(ResourceError):
             call()

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Integral
-from typing import Any
 
+from tilec.cost.calls import whole
 from tilec.errors import ResourceError
 
 BANKS, WORD, SECTOR, LINE = 32, 4, 32, 128
@@ -37,9 +36,9 @@ class SharedTile:
 
     def __post_init__(self) -> None:
         for what in ("rows", "columns", "element_bytes", "vector"):
-            _whole("SharedTile", what, getattr(self, what), 1)
+            whole("SharedTile", what, getattr(self, what), 1)
         for what in ("padding", "swizzle"):
-            _whole("SharedTile", what, getattr(self, what), 0)
+            whole("SharedTile", what, getattr(self, what), 0)
         if self.swizzle & (self.swizzle - 1) or (self.swizzle and self.vector & (self.vector - 1)):
             raise ResourceError(f"SharedTile: swizzle and vector must be powers of two, got {self.swizzle} and {self.vector}")
         if self.swizzle and self.columns % (self.swizzle * self.vector):
@@ -119,12 +118,7 @@ def _lanes(where: str, addresses: Iterable[int], width: int) -> list[int]:
     if len(lanes) > BANKS:
         raise ResourceError(f"{where}: a warp has {BANKS} lanes, got {len(lanes)} addresses")
     for a in lanes:
-        _whole(where, "an address", a, 0)
+        whole(where, "an address", a, 0)
         if a % width:
             raise ResourceError(f"{where}: address {a} is not a multiple of the {width} bytes that a lane moves")
     return lanes
-
-
-def _whole(where: str, what: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise ResourceError(f"{where}: {what} must be a whole number of at least {least}, got {value!r}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, prod
 
+from tilec.cost.calls import whole
 from tilec.errors import ResourceError
 from tilec.targets import Target, load
 
@@ -69,8 +70,7 @@ def blocks_needed(
     lanes: int = 32,
 ) -> int:
     """The fewest resident blocks per SM of `warps_per_block` warps each that cover the latency."""
-    if warps_per_block < 1:
-        raise ResourceError(f"blocks_needed: a block has at least one warp, got {warps_per_block}")
+    whole("blocks_needed", "warps_per_block", warps_per_block, 1)
     return -(-warps_needed(target, loads, bytes_per_lane, latency, lanes) // warps_per_block)
 
 
@@ -104,8 +104,8 @@ class Issue:
 
 def issue(work: int, wait: int, warps: int = 1) -> Issue:
     """Share of the cycles in which one of `warps` warps issues: min(1, warps · work ÷ (work + wait)). All in cycles."""
-    if min(work, warps) < 1 or wait < 0:
-        raise ResourceError(f"issue: needs work and warps of at least 1 and no negative wait, got {work}, {warps}, {wait}")
+    for what, value, least in (("work", work, 1), ("wait", wait, 0), ("warps", warps, 1)):
+        whole("issue", what, value, least)
     return Issue(min(Fraction(1), Fraction(warps * work, work + wait)), -(-(work + wait) // work))
 
 
@@ -148,7 +148,8 @@ class Tiles:
 
 def tiles(shape: Sequence[int], tile: Sequence[int]) -> Tiles:
     """Tile quantisation: ceil(size ÷ tile) tiles per dimension, the last ones computed in full whatever they hold."""
-    if len(shape) != len(tile) or not shape or min(*shape, *tile) < 1:
-        raise ResourceError(f"tiles: needs positive sizes and as many tile sizes, got {tuple(shape)} and {tuple(tile)}")
+    if len(shape) != len(tile) or not shape:
+        raise ResourceError(f"tiles: needs sizes and as many tile sizes, got {tuple(shape)} and {tuple(tile)}")
+    shape, tile = [whole("tiles", "a size", n, 1) for n in shape], [whole("tiles", "a tile size", n, 1) for n in tile]
     grid = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
     return Tiles(grid, prod(grid), Fraction(prod(shape), prod(grid) * prod(tile)))

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
-from numbers import Integral
-from typing import Any
 
+from tilec.cost.calls import whole
 from tilec.errors import ResourceError
 
 ORDERS = ("row", "column", "grouped")
@@ -22,7 +21,7 @@ ORDERS = ("row", "column", "grouped")
 def raster(rows: int, columns: int, order: str = "row", group: int = 1) -> Iterable[tuple[int, int]]:
     """The output blocks (i, j) of a rows × columns grid in the order they start. group: block rows per group of "grouped"."""
     for what, value in (("rows", rows), ("columns", columns), ("group", group)):
-        _whole("raster", what, value)
+        whole("raster", what, value, 1)
     match order:
         case "row":
             return ((i, j) for i in range(rows) for j in range(columns))
@@ -65,7 +64,7 @@ class Shared:
     def intensity(self, bm: int, bn: int, bytes_per_element: int = 2) -> Fraction:
         """Operations (2 per multiply-add) ÷ bytes of operands from global memory, the outputs' own store not counted."""
         for what, value in (("bm", bm), ("bn", bn), ("bytes_per_element", bytes_per_element)):
-            _whole("intensity", what, value)
+            whole("intensity", what, value, 1)
         m, n = self.region(bm, bn)
         return Fraction(2 * self.outputs * bm * bn, (m + n) * bytes_per_element)
 
@@ -78,13 +77,8 @@ def operand_sharing(
     rows, columns: of the grid of output blocks; depth: blocks along the sum. Fewer outputs are left at the grid's end.
     """
     for what, value in (("rows", rows), ("columns", columns), ("depth", depth), ("outputs", outputs)):
-        _whole("operand_sharing", what, value)
-    if isinstance(first, bool) or not isinstance(first, Integral) or not 0 <= first < rows * columns:
+        whole("operand_sharing", what, value, 1)
+    if whole("operand_sharing", "first", first) >= rows * columns:
         raise ResourceError(f"operand_sharing: first must be a block of the {rows} × {columns} grid, got {first!r}")
     blocks = list(islice(raster(rows, columns, order, group), first, first + outputs))
     return Shared(len(blocks), len({i for i, _ in blocks}), len({j for _, j in blocks}), depth)
-
-
-def _whole(where: str, what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise ResourceError(f"{where}: {what} must be a whole number of at least 1, got {value!r}")
