@@ -16,13 +16,14 @@ from tests.ledger import (
     compute_memory,
     compute_occupancy,
     compute_quantize,
+    compute_rooflines,
     compute_tiles,
 )
 from tests.ledger.expected import Row, agrees, parse, rows
 
 PARTS = (
     *(compute_tiles, compute_memory, compute_occupancy, compute_chains, compute_quantize, compute_legality, compute_formats),
-    *(compute_calls, compute_levels, compute_layers),
+    *(compute_calls, compute_levels, compute_rooflines, compute_layers),
 )
 COMPUTATIONS = {id_: compute for part in PARTS for id_, compute in part.ROWS.items()}
 ROWS = rows()
