@@ -26,7 +26,9 @@ ROUNDED = str(Path(__file__).parent / "h100_rounded.toml")
 ARITHMETIC, BANDWIDTH = 0.7, 0.8  # shares that are reached
 FIXED = 0.5e-3  # seconds per step outside the kernels
 BF16, F32 = DTYPES["bf16"].bytes, DTYPES["f32"].bytes
-NORM, ROPE, ADD, GATE, SOFTMAX = 4, 3, 1, 5, 5  # operations per element
+# Operations per element. Only softmax's are given; the others are inferred from the share of operations in P1-S5.3-b
+# (so that row's F is a consistency check, not a prediction). No time depends on them: these operators are bound by memory.
+NORM, ROPE, ADD, GATE, SOFTMAX = 4, 3, 1, 5, 5
 
 
 @dataclass(frozen=True)
