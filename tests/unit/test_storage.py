@@ -180,3 +180,17 @@ def test_window_of_symbolic_width():
     assert "X_shared: bf16[C, R + 3, S + 3] in shared" in lines(s)
     assert "for X_shared.1 in 0..min(R + 3, P + R - 4*po - 1):" in lines(s)
     same(s.program, B=2, K=2, C=2, P=5, Q=6, R=3, S=2)
+
+
+def test_a_cache_inside_a_copy_loop_names_its_own_loops():
+    """cache_write at the loop that copies the same buffer out: `A.0` may not stand under `A.0`."""
+
+    @kernel
+    def shifted(x: f32[N], A: f32[N]):
+        for i in range(n):
+            A[i] = x[i]
+
+    s = start(shifted).split("i", 4).cache_write("A", at="i_o", memory="shared")
+    again = s.cache_write("A", at="A.0", memory="register", load=False)
+    assert "A.0" in again.loops and again.verdict.status == "legal"
+    same(again.program, N=11)

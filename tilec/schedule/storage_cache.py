@@ -132,6 +132,9 @@ class _Cache:
     def name(self) -> str:
         return self.buffer.name
 
+    def outer_free(self, names: Sequence[str]) -> bool:
+        return not set(names) & set(self.outer)
+
     def address(self, logical: tuple[Aff, ...]) -> Address:
         return Address(self.name, self.tile.physical(logical))
 
@@ -148,7 +151,11 @@ class _Cache:
     def copies(self, pieces: Sequence[Piece], prefix: str, dst: str, out: bool = False) -> Body:
         """Loops prefix.0, prefix.1, … that copy exactly the hull of those cells in, or out."""
         p, rank = self.program, len(self.tile.kept)
-        names = [f"{prefix}.{n}" for n in range(rank)]
+        tries = (
+            prefix,
+            *(f"{prefix}{k}" for k in range(2, len(self.outer) + 3)),
+        )  # inside a copy loop of that name: the next one
+        names = next(found for t in tries if self.outer_free(found := [f"{t}.{n}" for n in range(rank)]))
         conditions = [c.subs({f"#{n}": v for n, v in enumerate(names)}) for c in self.region(pieces)]
         bounds, guards = nest(names, conditions, p.sizes, p.where, self.known)
         cell = self.tile.logical([Aff.of(v) for v in names])
