@@ -187,7 +187,7 @@ def test_a_cache_inside_a_copy_loop_names_its_own_loops():
 
     @kernel
     def shifted(x: f32[N], A: f32[N]):
-        for i in range(n):
+        for i in range(N):
             A[i] = x[i]
 
     s = start(shifted).split("i", 4).cache_write("A", at="i_o", memory="shared")
