@@ -164,6 +164,16 @@ def lexmax(m: isl.Map) -> isl.Map:
         return m.detect_equalities().lexmax()
 
 
+def lexmin(s: isl.Set) -> isl.Set:
+    """s.lexmin(), with the same way out as `lexmax`."""
+    try:
+        return s.lexmin()
+    except isl.Error as e:
+        if "operations exceeded" in str(e):
+            raise
+        return s.detect_equalities().lexmin()
+
+
 def pieces_of_set(u: isl.UnionSet) -> list[isl.Set]:
     """The single-tuple parts of a union set, by tuple name."""
     found: list[isl.Set] = []
@@ -207,6 +217,7 @@ __all__ = [
     "from_aff",
     "isl",
     "lexmax",
+    "lexmin",
     "mangle",
     "pieces_of_map",
     "pieces_of_set",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tilec.poly.isl import Set, Solver, UnionMap, UnionSet, isl, pieces_of_set
+from tilec.poly.isl import Set, Solver, UnionMap, UnionSet, isl, lexmin, pieces_of_set
 
 U = TypeVar("U", UnionMap, UnionSet)
 _PARAM, _SET = isl.dim_type.param, isl.dim_type.set
@@ -43,7 +43,7 @@ def smallest_sizes(solver: Solver, params: Set) -> dict[str, int]:
     total = total.set_coefficient_val(_SET, 0, -1)
     for n in range(count):
         total = total.set_coefficient_val(_SET, n + 1, 1)
-    point = s.add_constraint(total).lexmin().sample_point()
+    point = lexmin(s.add_constraint(total)).sample_point()
     return {name: point.get_coordinate_val(_SET, n + 1).to_python() for n, name in enumerate(solver.sizes)}
 
 
@@ -65,7 +65,7 @@ def points(u: UnionSet) -> list[Point]:
     out: list[Point] = []
     for s in pieces_of_set(u):
         if not s.is_empty():
-            out.append(Point(s.get_tuple_name() or "", coordinates(s.lexmin())))
+            out.append(Point(s.get_tuple_name() or "", coordinates(lexmin(s))))
     return sorted(out, key=lambda p: (p.name, p.at))
 
 

@@ -14,7 +14,7 @@ from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import Access, Program, Statement
 from tilec.poly.access import Relations
 from tilec.poly.dataflow import value_flow
-from tilec.poly.isl import OutOfBudget, Set, Solver, pieces_of_map, pieces_of_set
+from tilec.poly.isl import OutOfBudget, Set, Solver, lexmin, pieces_of_map, pieces_of_set
 from tilec.poly.points import coordinates, fix, smallest_sizes
 
 
@@ -109,7 +109,7 @@ def _smallest(solver: Solver, found: Set) -> tuple[dict[str, int], tuple[int, ..
     """The smallest sizes of a set of instances, and its first instance there."""
     sizes = smallest_sizes(solver, found.params())
     (piece,) = pieces_of_set(fix(solver, found.to_union_set(), sizes))
-    return sizes, coordinates(piece.lexmin())
+    return sizes, coordinates(lexmin(piece))
 
 
 def _element(program: Program, access: Access, s: Statement, at: tuple[int, ...], sizes: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from tilec.ir.program import Copy, Identity, Leaf, Merge, Program, Statement
 from tilec.poly.access import Relations, Tagged
 from tilec.poly.concurrency import Race
 from tilec.poly.dataflow import Flow
-from tilec.poly.isl import Set, UnionMap, UnionSet, pieces_of_set
+from tilec.poly.isl import Set, UnionMap, UnionSet, lexmin, pieces_of_set
 from tilec.poly.points import Point, as_set, coordinates, fix, image, named, points, smallest_sizes, time_of
 
 
@@ -54,7 +54,7 @@ def first_in_time(r: Relations, u: UnionSet) -> Point:
     times = u.apply(r.clock)
     best = None
     for s in pieces_of_set(times):
-        at = coordinates(s.lexmin())
+        at = coordinates(lexmin(s))
         best = at if best is None or at < best else best
     assert best is not None
     when = r.solver.read_set(f"{{ [{', '.join(map(str, best))}] }}")
@@ -208,7 +208,7 @@ def _runs_before(r: Relations, needed: Point, sink: Point, sizes: dict[str, int]
     if tb is None or runs.is_empty():
         return False
     when = runs.apply(clock)
-    return any(coordinates(s.lexmin()) < tb for s in pieces_of_set(when))
+    return any(coordinates(lexmin(s)) < tb for s in pieces_of_set(when))
 
 
 def _action_text(r: Relations, p: Point) -> str:
