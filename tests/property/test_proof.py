@@ -135,7 +135,7 @@ def main() -> None:
 
 @pytest.mark.parametrize("seed", [16800, 25369])
 def test_a_slot_that_trips_isl_is_still_proved(seed: int) -> None:
-    """isl's lexmax (lexmin) fails on a relation of this pair as it comes: cells modulo 3, read by a copy after a reversed loop."""
+    """isl's lexmax (lexmin) fails on a relation of this pair as it comes: cells modulo 3, copied after a reversed loop."""
     assert check_pair(seed) in ("legal", "illegal")
 
 
