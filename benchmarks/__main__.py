@@ -30,7 +30,7 @@ How long tilec itself takes. `make bench` measures and writes this page; `python
 
 Every repeat starts with empty caches, as a fresh session does. A figure is judged by its *process time*: the machine that wrote
 this page was shared, so wall time also holds what others did (and process time still holds the shared cores and caches).
-p95 is over the steps of a schedule, each by the median of its repeats: one step in twenty takes longer.
+p95 is over all steps and repeats: one step in twenty takes longer. The p95 of the steps' medians stands beside it.
 
 {table}
 
