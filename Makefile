@@ -12,7 +12,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check-long lint format docs bench clean
+.PHONY: help demo test check-long lint format docs bench model-report clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -55,6 +55,10 @@ docs: $(DEV)
 # Measures tilec itself and writes docs/performance.md (a minute; the machine should be idle).
 bench: $(BASE)
 	@$(BIN)/python -m benchmarks --write docs/performance.md
+
+# Writes docs/model.md, docs/model.json and docs/model/*.svg: the cost model against public measurements (a few minutes).
+model-report: $(DEV)
+	@$(BIN)/python -m benchmarks.model.report
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
