@@ -88,6 +88,8 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("target", "The figures of a machine, each with its source.")
     p.add_argument("target", help="a machine, a file.toml, or a compute capability")
+    p.add_argument("--measure", action="store_true", help="host: measure its rates now (10 s) and keep them")
+    p.add_argument("--compiler", metavar="NAME", help="for --measure: a C compiler (default: $CC, gcc, clang)")
     return top
 
 

@@ -7,7 +7,7 @@ import argparse
 from tilec import api, workloads
 from tilec.cli_answer import Answer, Progress
 from tilec.cli_load import load_kernel, load_schedule, parse_sizes
-from tilec.errors import LegalityError, ScheduleError
+from tilec.errors import LegalityError, ScheduleError, TargetError
 from tilec.report.cost import cost_data, cost_text
 from tilec.report.machine import occupancy_data, occupancy_text, target_data, target_text
 from tilec.report.run import run_data, run_text
@@ -15,6 +15,7 @@ from tilec.report.tables import table
 from tilec.report.tune import rejected_text, tune_data, tune_text
 from tilec.report.verdict import error_data, verdict_data
 from tilec.runtime.compare import compare, random_inputs
+from tilec.runtime.host import keep, measure_host
 from tilec.targets import names as target_names
 
 
@@ -165,5 +166,14 @@ def command_occupancy(o: argparse.Namespace, progress: Progress) -> Answer:
 
 
 def command_target(o: argparse.Namespace, progress: Progress) -> Answer:
-    found = api.target(o.target)
-    return Answer(target_text(found), {"command": "target", **target_data(found)})
+    if not o.measure:
+        if o.compiler:
+            raise TargetError("target: --compiler is for --measure")
+        found = api.target(o.target)
+        return Answer(target_text(found), {"command": "target", **target_data(found), "kept": None})
+    if o.target != "host":
+        raise TargetError(f"target {o.target} --measure: only this computer can be measured: target host --measure")
+    measured = measure_host(o.compiler, say=progress.now)
+    kept = keep(measured)
+    progress.end()
+    return Answer(f"{target_text(measured)}\n\nkept in {kept}", {"command": "target", **target_data(measured), "kept": str(kept)})

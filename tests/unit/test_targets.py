@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import pickle
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -125,11 +124,3 @@ def test_wrong_figures(old, new, says):
     with pytest.raises(TargetError) as e:
         parse(GOOD.replace(old, new), "toy.toml")
     assert "toy.toml" in str(e.value) and says in str(e.value)
-
-
-def test_host_reads_its_cache_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEC_CACHE", str(tmp_path))
-    assert load("host").cores >= 1 and load("host").figure["bandwidth"].estimate
-    text = (resources.files("tilec.targets") / "host.toml").read_text().replace("value = 10,", "value = 77,")
-    (tmp_path / "host.toml").write_text(text)
-    assert load("host").bandwidth == 77e9

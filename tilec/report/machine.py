@@ -10,7 +10,8 @@ from tilec.targets import Figure, Target
 
 
 def target_data(t: Target) -> dict[str, Any]:
-    """name, title, kind, note; figures, matrix, vector by name as {value, text, source, estimate}; limits by name."""
+    """name, title, kind, note; figures, matrix, vector by name as {value, text, source, estimate}; limits by name. Of a CPU also
+    features, machine, measured, and threads: rates of the same form by number of threads."""
 
     def figures(rows: tuple[tuple[str, Figure], ...]) -> dict[str, Any]:
         return {n: {"value": f.value, "text": f.text, "source": f.source, "estimate": f.estimate} for n, f in rows}
@@ -23,6 +24,10 @@ def target_data(t: Target) -> dict[str, Any]:
         "figures": figures(t.figures),
         "matrix": figures(t.matrix_peaks),
         "vector": figures(t.vector_peaks),
+        "features": list(t.features),
+        "threads": {str(n): figures(rates) for n, rates in t.threads},
+        "machine": t.machine,
+        "measured": t.measured,
         "limits": None if t.limits is None else {k: getattr(t.limits, k) for k in t.limits.__dataclass_fields__},
     }
 
@@ -31,7 +36,14 @@ def target_text(t: Target) -> str:
     rows = [(n, f.text, "estimate" if f.estimate else "", f.source) for n, f in t.figures]
     rows += [(f"matrix {n}", f.text, "estimate" if f.estimate else "", f.source) for n, f in t.matrix_peaks]
     rows += [(f"vector {n}", f.text, "estimate" if f.estimate else "", f.source) for n, f in t.vector_peaks]
+    rows += [
+        (f"{name} ({n} thread{'s' if n > 1 else ''})", f.text, "estimate" if f.estimate else "", f.source)
+        for n, rates in t.threads
+        for name, f in rates
+    ]
     parts = [f"{t.name}: {t.title} ({t.kind})"]
+    if t.features:
+        parts.append(f"features: {', '.join(t.features)}")
     if rows:
         parts.append(table(("figure", "value", "", "source"), rows))
     if t.limits is not None:

@@ -6,31 +6,16 @@ import difflib
 import os
 import re
 import tomllib
-from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from tilec.errors import TargetError
-from tilec.targets.target import Figure, Limits, Target
+from tilec.targets.detect import detect
+from tilec.targets.host import cache_file, detected
+from tilec.targets.target import RATES, UNITS, Figure, Limits, Target
 
-_UNITS = {
-    "count": (1.0, "count"),
-    "B": (1.0, "bytes"),
-    "KiB": (1024.0, "bytes"),
-    "MiB": (1024.0**2, "bytes"),
-    "GiB": (1024.0**3, "bytes"),
-    "GB": (1e9, "bytes"),
-    "GB/s": (1e9, "bytes/s"),
-    "TB/s": (1e12, "bytes/s"),
-    "MHz": (1e6, "Hz"),
-    "GHz": (1e9, "Hz"),
-    "ns": (1e-9, "s"),
-    "us": (1e-6, "s"),
-    "GFLOP/s": (1e9, "ops/s"),
-    "TFLOP/s": (1e12, "ops/s"),
-}
 # what each figure measures
 _FIGURES = {
     "sms": "count",
@@ -44,9 +29,27 @@ _FIGURES = {
     "shared_per_core": "bytes",
     "dram_latency": "s",
     "launch_overhead": "s",
+    "line": "bytes",
+    "l1_ways": "count",
+    "l2_ways": "count",
+    "vector_bytes": "bytes",
+    "vector_registers": "count",
 }
 _REQUIRED = {"gpu": ("sms", "clock", "bandwidth"), "cpu": ("cores", "bandwidth"), "accelerator": ("cores", "bandwidth")}
-_KEYS = {"name", "title", "kind", "compute_capability", "note", "sources", "figures", "matrix", "vector"}
+_KEYS = {
+    "name",
+    "title",
+    "kind",
+    "compute_capability",
+    "note",
+    "sources",
+    "figures",
+    "matrix",
+    "vector",
+    "features",
+    "threads",
+    "machine",
+}
 _LIMIT_KEYS = [f for f in Limits.__dataclass_fields__ if f not in ("compute_capability", "source", "shared_configs")]
 
 
@@ -92,8 +95,9 @@ def load(name_or_path: str | os.PathLike[str] | Target) -> Target:
             f"unknown target {text!r}.{hint}\n"
             f"  Targets: {', '.join(names())}; or a compute capability: {', '.join(capabilities())}"
         )
-    target = parse((_package() / f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
-    return _measured(target) if target.kind == "cpu" else target
+    if text == "host":
+        return host()
+    return parse((_package() / f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
 
 
 def parse(text: str, file: str) -> Target:
@@ -122,6 +126,9 @@ def parse(text: str, file: str) -> Target:
         tables[table] = tuple((k, _figure(e, "ops/s", sources, f"{file}: {table}.{k}")) for k, e in data.get(table, {}).items())
     if not tables["matrix"] and not tables["vector"]:
         raise TargetError(f"{file}: no peak rate; give [matrix] or [vector] with a rate per dtype")
+    features = data.get("features", [])
+    if not isinstance(features, list) or not all(isinstance(x, str) for x in features):
+        raise TargetError(f"{file}: 'features' must be a list of texts")
     capability = data.get("compute_capability")
     if kind == "gpu" and capability is None:
         raise TargetError(f"{file}: 'compute_capability' is missing; a gpu needs it for its per-SM limits")
@@ -134,15 +141,25 @@ def parse(text: str, file: str) -> Target:
         vector_peaks=tables["vector"],
         limits=_limits(str(capability), file) if capability is not None else None,
         note=data.get("note"),
+        features=tuple(features),
+        threads=_threads(data.get("threads", {}), sources, file),
+        machine=data.get("machine"),
     )
 
 
-def cache_file() -> Path:
-    """Where the measured figures of this machine are kept: $TILEC_CACHE or the user's cache folder."""
-    root = os.environ.get("TILEC_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "tilec"
-    )
-    return Path(root) / "host.toml"
+def _threads(table: Any, sources: dict[str, str], file: str) -> tuple[tuple[int, tuple[tuple[str, Figure], ...]], ...]:
+    """[threads.1], [threads.2], …: rates at that many threads."""
+    out = {}
+    for count, entries in table.items() if isinstance(table, dict) else [("", None)]:
+        if not count.isdigit() or int(count) < 1 or not isinstance(entries, dict):
+            raise TargetError(f"{file}: [threads.{count}]: tables of rates are named by a number of threads, as in [threads.2]")
+        rows = []
+        for name, entry in entries.items():
+            if name not in RATES:
+                raise TargetError(f"{file}: unknown rate {name!r} in [threads.{count}].\n  Rates: {', '.join(RATES)}")
+            rows.append((name, _figure(entry, RATES[name], sources, f"{file}: threads.{count}.{name}")))
+        out[int(count)] = tuple(rows)
+    return tuple(sorted(out.items()))
 
 
 def _package() -> Any:
@@ -160,8 +177,8 @@ def _figure(entry: Any, measures: str, sources: dict[str, str], where: str) -> F
     if not isinstance(entry, dict) or not {"value", "unit", "source"} <= set(entry):
         raise TargetError(f"{where} must be {{ value = …, unit = …, source = … }}")
     value, unit, source = entry["value"], entry["unit"], entry["source"]
-    possible = ", ".join(u for u, (_, m) in _UNITS.items() if m == measures)
-    if unit not in _UNITS or _UNITS[unit][1] != measures:
+    possible = ", ".join(u for u, (_, m) in UNITS.items() if m == measures)
+    if unit not in UNITS or UNITS[unit][1] != measures:
         raise TargetError(f"{where}: unit {unit!r} is not a unit of it.\n  Units: {possible}")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise TargetError(f"{where}: {value!r} is not a positive number")
@@ -169,7 +186,7 @@ def _figure(entry: Any, measures: str, sources: dict[str, str], where: str) -> F
         raise TargetError(f"{where}: {value!r} is not a whole number")
     if source not in sources:
         raise TargetError(f"{where}: source {source!r} is not in [sources]: {', '.join(sources) or 'none'}")
-    return Figure(value * _UNITS[unit][0], f"{value} {unit}", sources[source], bool(entry.get("estimate", False)))
+    return Figure(value * UNITS[unit][0], f"{value} {unit}", sources[source], bool(entry.get("estimate", False)))
 
 
 @lru_cache(maxsize=1)  # a file of this package: it does not change while tilec runs
@@ -190,14 +207,37 @@ def _limits(capability: str, where: str) -> Limits:
     )
 
 
-def _measured(default: Target) -> Target:
-    """The host's defaults with the number of cores asked of the system and, where a cache file exists, its measured figures."""
-    path = cache_file()
-    if path.is_file():
-        return parse(path.read_text(encoding="utf-8"), str(path))
-    cores = os.cpu_count() or 1
-    figures = dict(default.figures)
-    figures["cores"] = Figure(cores, f"{cores} count", "the operating system", False)
-    scale = cores / default.cores
-    vector = tuple((k, replace(f, value=f.value * scale, text=f"{f.text} per core")) for k, f in default.vector_peaks)
-    return replace(default, figures=tuple(figures.items()), vector_peaks=vector)
+def host() -> Target:
+    """This computer's CPU: its file of measured figures where there is one, else what the system says with estimates.
+
+    A file of another CPU is not used. Raises TargetError for a file that cannot be read.
+    """
+    found = detect()
+    path = cache_file(found)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        text = None
+    except (OSError, UnicodeDecodeError) as e:
+        raise TargetError(f"the measured figures in {path} can't be read: {e}.\n  {_AGAIN}") from None
+    if text is not None:
+        try:
+            measured = parse(text, str(path))
+        except TargetError as e:
+            raise TargetError(f"{e}\n  {_AGAIN}") from None
+        if measured.machine == found.key and measured.kind == "cpu":
+            return measured
+    return unmeasured()
+
+
+def unmeasured() -> Target:
+    """The same without the file."""
+    return detected(defaults(), detect())
+
+
+def defaults() -> Target:
+    """The figures that stand for a CPU of which nothing is known."""
+    return parse((_package() / "host.toml").read_text(encoding="utf-8"), "host.toml")
+
+
+_AGAIN = "Measure again with `tilec target host --measure`, or remove the file"

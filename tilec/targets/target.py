@@ -17,6 +17,48 @@ _WIDER = {
     "i32": ("f32",),
 }
 
+UNITS = {
+    "count": (1.0, "count"),
+    "B": (1.0, "bytes"),
+    "KiB": (1024.0, "bytes"),
+    "MiB": (1024.0**2, "bytes"),
+    "GiB": (1024.0**3, "bytes"),
+    "GB": (1e9, "bytes"),
+    "GB/s": (1e9, "bytes/s"),
+    "TB/s": (1e12, "bytes/s"),
+    "MHz": (1e6, "Hz"),
+    "GHz": (1e9, "Hz"),
+    "ns": (1e-9, "s"),
+    "us": (1e-6, "s"),
+    "GFLOP/s": (1e9, "ops/s"),
+    "TFLOP/s": (1e12, "ops/s"),
+}
+"""Factor to base units, and what is measured in it."""
+
+RATES = {
+    "fma_f32": "ops/s",
+    "fma_f64": "ops/s",
+    "mul_add_f32": "ops/s",
+    "mul_add_f64": "ops/s",
+    "dot_bf16": "ops/s",
+    "dot_i8": "ops/s",
+    "read_l1": "bytes/s",
+    "read_l2": "bytes/s",
+    "read_l3": "bytes/s",
+    "read": "bytes/s",
+    "copy": "bytes/s",
+    "copy_stream": "bytes/s",
+    "triad": "bytes/s",
+    "triad_stream": "bytes/s",
+    "call": "s",
+    "region": "s",
+    "barrier": "s",
+}
+"""What is measured of a CPU for a number of threads, and in what. A multiply-add counts as two operations, fused ("fma") or not;
+"dot" rates are those of instructions that sum several products. Bytes are those that the program reads and writes: what a cache
+fetches in order to overwrite it is not counted. "_stream": stores that go past the caches. "call": one call of compiled code from
+Python; "region": an empty parallel region; "barrier": one barrier inside it."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -26,6 +68,13 @@ class Figure:
     text: str
     source: str
     estimate: bool = False
+
+    @staticmethod
+    def of(value: float, unit: str, source: str, estimate: bool = False) -> Figure:
+        """`value` in base units, kept to four digits as its text in `unit` shows it."""
+        scale, measures = UNITS[unit]
+        shown = f"{value / scale:.0f}" if measures in ("count", "bytes") else f"{value / scale:.4g}"
+        return Figure(float(shown) * scale, f"{shown} {unit}", source, estimate)
 
     @property
     def integer(self) -> int:
@@ -63,7 +112,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine. `kind`: "gpu", "cpu", "accelerator", or "limits" (a bare compute capability: occupancy only)."""
+    """A machine. `kind`: "gpu", "cpu", "accelerator", or "limits" (a bare compute capability: occupancy only).
+
+    Of a CPU also: features (the instruction sets that matter, such as "avx2", "fma", "avx512_bf16"), threads (what `RATES` names,
+    for each number of threads that was measured, ascending), machine (the key of the computer that the figures are of).
+    """
 
     name: str
     title: str
@@ -73,6 +126,9 @@ class Target:
     vector_peaks: tuple[tuple[str, Figure], ...] = ()
     limits: Limits | None = None
     note: str | None = None
+    features: tuple[str, ...] = ()
+    threads: tuple[tuple[int, tuple[tuple[str, Figure], ...]], ...] = ()
+    machine: str | None = None
 
     @cached_property
     def figure(self) -> dict[str, Figure]:
@@ -113,6 +169,44 @@ class Target:
             return self.limits.shared_per_block
         found = self.figure.get("shared_per_core")
         return found.integer if found else None
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the widest vector register."""
+        return self.need("vector_bytes").integer
+
+    @property
+    def vector_registers(self) -> int:
+        """How many vector registers code can name."""
+        return self.need("vector_registers").integer
+
+    @property
+    def measured(self) -> bool:
+        """Were its rates measured on this computer (else they are estimates from what the system says)?"""
+        return any(not f.estimate for _, rates in self.threads for _, f in rates)
+
+    def has_rate(self, name: str) -> bool:
+        """Is there a figure for that name of `RATES` at any number of threads?"""
+        return any(name in dict(rates) for _, rates in self.threads)
+
+    def rate(self, name: str, threads: int = 1) -> float:
+        """What `RATES` calls `name`, at that many threads; TargetError where the machine has none.
+
+        A number of threads that was not measured takes the figure of the next lower one that was (of the lowest, below it);
+        arithmetic and the caches of one core then grow with the threads, up to the cores; what is shared does not.
+        """
+        if name not in RATES:
+            raise TargetError(f"rate({name!r}): no such rate.\n  Rates: {', '.join(RATES)}")
+        have = {n: dict(rates)[name].value for n, rates in self.threads if name in dict(rates)}
+        if not have:
+            known = ", ".join(n for n in RATES if self.has_rate(n)) or "none"
+            raise TargetError(f"target {self.name!r} has no rate {name!r}.\n  Rates it has: {known}")
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise TargetError(f"rate({name!r}, threads={threads!r}): a number of threads is an integer >= 1")
+        used = min(threads, self.cores)
+        base = max((n for n in have if n <= used), default=min(have))
+        own = RATES[name] == "ops/s" or name in ("read_l1", "read_l2")
+        return have[base] * (used / base if own else 1)
 
     def peak(self, unit: str, dtype: str) -> tuple[float, str] | None:
         """(operations/s, dtype of the entry used) of the "matrix" or "vector" unit, or None where it has no rate for `dtype`.
