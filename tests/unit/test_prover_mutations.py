@@ -16,7 +16,7 @@ from tilec.ir.affine import Aff, Constraint
 from tilec.ir.expr import Binary, Const
 from tilec.ir.program import Buffer, Copy, Guard, Leaf, Program, Statement
 from tilec.ir.tree import Site, transform
-from tilec.poly import access, barriers, cells, concurrency, dataflow, order, prove
+from tilec.poly import access, cells, concurrency, dataflow, order, prove
 from tilec.poly.access import Relations
 from tilec.poly.concurrency import HappensBefore
 
@@ -26,7 +26,7 @@ def no_memory() -> Iterator[None]:
     """A broken prover's answers must not be remembered, nor a sound one's be found."""
 
     def forget() -> None:
-        for f in (prove._prove, dataflow.reference, order.dependences, barriers._inserted):
+        for f in (prove._prove, dataflow.reference, order.dependences):
             f.cache_clear()
 
     forget()

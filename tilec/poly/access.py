@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.arguments import written
@@ -41,6 +42,7 @@ from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, Val, 
 from tilec.poly.matrices import basic_map, basic_set
 
 ZERO = Aff(0)
+Comparison: TypeAlias = tuple[tuple[int | None, int | None, int], ...]
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,17 @@ class Relations:
 
     # -- pieces ----------------------------------------
 
-    def variables(self, n: int) -> list[str]:
-        return [loop.var for loop in self.sites[n].loops]
+    def variables(self, n: int) -> tuple[str, ...]:
+        return self._contents[n][0]
+
+    @cached_property
+    def _contents(self) -> list[tuple[tuple[str, ...], tuple[Constraint, ...]]]:
+        return [(tuple(loop.var for loop in s.loops), s.conditions) for s in self.sites]
+
+    @cached_property
+    def content(self) -> list[int]:
+        """For each site a number for its executed iterations: sites with equal loops and guards have equal numbers."""
+        return [self.solver.number(c) for c in self._contents]
 
     def time(self, n: int, phase: int) -> list[Aff]:
         site = self.sites[n]
@@ -119,18 +130,31 @@ class Relations:
 
     def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> Set:
         """{ name[variables] : conditions }, within the assumptions on sizes."""
-        solver = self.solver
-        found = basic_set(solver.ctx, solver.sizes, variables, [without_floor(c) for c in conditions])
-        return Set.from_basic_set(found).set_tuple_name(name).intersect_params(solver.context)
+        solver, names, facts = self.solver, tuple(variables), tuple(conditions)
+
+        def make() -> Set:
+            found = basic_set(solver.ctx, solver.sizes, names, [without_floor(c) for c in facts])
+            return Set.from_basic_set(found).intersect_params(solver.context)
+
+        return solver.once(("set", names, facts), make).set_tuple_name(name)
 
     def free_map(self, tag: str, variables: Sequence[str], target: str, index: Sequence[Aff]) -> Map:
         """{ tag[variables] -> target[index] } for any values of the variables."""
-        return Map.from_basic_map(basic_map(self.solver.ctx, self.solver.sizes, variables, index, tag, target))
+        solver, names, where = self.solver, tuple(variables), tuple(index)
+
+        def make() -> Map:
+            return Map.from_basic_map(basic_map(solver.ctx, solver.sizes, names, where))
+
+        return _named(solver.once(("map", names, where), make), tag, target)
 
     def map(self, n: int, tag: str, target: str, index: Iterable[Aff]) -> Map:
         """{ tag[variables] -> target[index] } over the executed iterations of site n."""
-        found = self.free_map(tag, self.variables(n), target, list(index))
-        return found.intersect_domain(self.domains[n].set_tuple_name(tag))
+        where = tuple(index)
+
+        def make() -> Map:
+            return self.free_map("", self.variables(n), "", where).intersect_domain(self.domains[n].reset_tuple_id())
+
+        return _named(self.solver.once(("executed", self.content[n], where), make), tag, target)
 
     def union(self, maps: Iterable[Map | UnionMap]) -> UnionMap:
         out = self.solver.empty()
@@ -195,13 +219,18 @@ class Relations:
         return self.union(self.map(a.site, a.tag, *self.logical(a)) for a in accesses)
 
     def outside(self, a: Tagged) -> Set | None:
-        """The iterations whose access leaves its buffer; None where the constants alone show that there are none."""
+        """The iterations whose access leaves its buffer; None where there are none."""
         shape = self.program.buffer[a.address.buffer].shape
         if all(e.is_const and s.is_const and 0 <= e.const < s.const for e, s in zip(a.address.index, shape, strict=True)):
             return None
-        inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
-        allowed = self.set(f"L{a.site}", self.variables(a.site), inside)
-        return self.domains[a.site].subtract(allowed).set_tuple_name(a.tag)
+
+        def make() -> Set | None:
+            inside = [c for e, s in zip(a.address.index, shape, strict=True) for c in (Constraint.ge(e, 0), Constraint.lt(e, s))]
+            found = self.domains[a.site].subtract(self.set(f"L{a.site}", self.variables(a.site), inside))
+            return None if found.is_empty() else found
+
+        found = self.solver.once(("outside", self.content[a.site], a.address.index, shape), make)
+        return None if found is None else found.set_tuple_name(a.tag)
 
     def cells(self, accesses: Iterable[Tagged], *, folded: bool = False) -> UnionMap:
         """{ access -> cell }."""
@@ -223,9 +252,9 @@ class Relations:
         return self.union(maps)
 
     @cached_property
-    def moments(self) -> dict[str, tuple[list[str], list[Aff]]]:
+    def moments(self) -> dict[str, tuple[Sequence[str], list[Aff]]]:
         """Of each access to storage by tag: its variables, and its time in these."""
-        out = {a.tag: (self.variables(a.site), self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged}
+        out: dict[str, tuple[Sequence[str], list[Aff]]] = {a.tag: (self.variables(a.site), self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged}
         for b in self.program.buffers:
             if b.role == "param":
                 for name, at in (("I", -1), ("E", self.end)):
@@ -254,24 +283,26 @@ class Relations:
 
         alike: variables of both that must be equal.
         """
-        equal = Map.universe(Space.alloc(self.solver.ctx, 0, len(names), len(others)))
+        steps = comparison(names, time, others, other, alike)
+        return self.solver.once(("after", len(names), len(others), steps), lambda: self._after(len(names), len(others), steps))
+
+    def _after(self, left: int, right: int, steps: Comparison) -> Map:
+        equal = Map.universe(Space.alloc(self.solver.ctx, 0, left, right))
         out = Map.empty(equal.get_space())
-        for e, f in zip(time, other, strict=True):
-            v, w = e.single, f.single
-            if v is not None and w is not None:
-                left, right = names.index(v), others.index(w)
-                if v not in alike or v != w:
-                    out = out.union(equal.order_gt(T.in_, left, T.out, right))
-                equal = equal.equate(T.in_, left, T.out, right)
-            elif v is not None:
-                out = out.union(equal.lower_bound_val(T.in_, names.index(v), self.value(f.const + 1)))
-                equal = equal.fix_val(T.in_, names.index(v), self.value(f.const))
-            elif w is not None:
-                out = out.union(equal.upper_bound_val(T.out, others.index(w), self.value(e.const - 1)))
-                equal = equal.fix_val(T.out, others.index(w), self.value(e.const))
-            elif e.const > f.const:
+        for n, m, c in steps:
+            if n is not None and m is not None:
+                if not c:
+                    out = out.union(equal.order_gt(T.in_, n, T.out, m))
+                equal = equal.equate(T.in_, n, T.out, m)
+            elif n is not None:
+                out = out.union(equal.lower_bound_val(T.in_, n, self.value(c + 1)))
+                equal = equal.fix_val(T.in_, n, self.value(c))
+            elif m is not None:
+                out = out.union(equal.upper_bound_val(T.out, m, self.value(c - 1)))
+                equal = equal.fix_val(T.out, m, self.value(c))
+            elif c:
                 return out.union(equal)
-            elif e.const < f.const:
+            else:
                 return out
         return out
 
@@ -351,6 +382,31 @@ class Relations:
         for s in sets:
             out = out.union(s if isinstance(s, UnionSet) else s.to_union_set())
         return out
+
+
+def comparison(
+    names: Sequence[str], time: Sequence[Aff], others: Sequence[str], other: Sequence[Aff], alike: Collection[str] = ()
+) -> Comparison:
+    """All that `time > other` depends on: per dimension the two variables by number (and whether they are alike), or a variable
+    and the constant it meets; last, where two constants differ, whether the first is the greater."""
+    out: list[tuple[int | None, int | None, int]] = []
+    for e, f in zip(time, other, strict=True):
+        v, w = e.single, f.single
+        if v is not None and w is not None:
+            out.append((names.index(v), others.index(w), v in alike and v == w))
+        elif v is not None:
+            out.append((names.index(v), None, f.const))
+        elif w is not None:
+            out.append((None, others.index(w), e.const))
+        elif e.const != f.const:
+            out.append((None, None, e.const > f.const))
+            break
+    return tuple(out)
+
+
+def _named(m: Map, tag: str, target: str) -> Map:
+    m = m.set_tuple_name(T.in_, tag) if tag else m
+    return m.set_tuple_name(T.out, target) if target else m
 
 
 class _Domains(dict[int, Set]):

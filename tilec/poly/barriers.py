@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, Barrier, Guard, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, put, transform
 from tilec.poly.access import Relations
-from tilec.poly.concurrency import HappensBefore, Pairs, Race, common
-from tilec.poly.isl import OutOfBudget, Solver
+from tilec.poly.concurrency import HappensBefore, Race, common
+from tilec.poly.isl import Memory, OutOfBudget, Solver
 from tilec.poly.verdict import Unresolved
 
 _MOST = 32  # two rounds a level of phases; a tree deeper than this is left to the proof
 _END = 1 << 30
 
 
-def insert_barriers(program: Program, budget: int | None = None) -> Program:
+def insert_barriers(program: Program, budget: int | None = None, memory: Memory | None = None) -> Program:
     """Strip the inserted barriers and put new ones where phases of a block communicate across threads.
 
     for threads: tile[t] = …                     for threads: tile[t] = …
@@ -28,7 +27,8 @@ def insert_barriers(program: Program, budget: int | None = None) -> Program:
     stripped = replace(program, body=transform(program.body, _strip))
     if not _has_threads(stripped.body):
         return stripped if stripped.body != program.body else program
-    return _inserted(stripped, budget)
+    with (memory or Memory()).lend(stripped, budget) as solver:
+        return _inserted(stripped, solver)
 
 
 def _strip(node: Node) -> Body:
@@ -55,14 +55,12 @@ class _Place:
         return self.first < cut <= self.second
 
 
-@lru_cache(maxsize=256)
-def _inserted(program: Program, budget: int | None) -> Program:
+def _inserted(program: Program, solver: Solver) -> Program:
     """Innermost levels first, so that a barrier inside a loop spares one around it; per level the fewest cuts."""
-    solver, pairs = Solver(program.sizes, program.where, budget), Pairs()
     for _ in range(_MOST):
         try:
             with solver.guard():
-                hb = HappensBefore(Relations(solver, program), pairs)
+                hb = HappensBefore(Relations(solver, program))
                 places = {p for race in hb.thread_races() if (p := _place(hb, race)) is not None}
         except (OutOfBudget, Unresolved):
             return program

@@ -12,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from typing import TypeAlias
 
-from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Copy, Loop, Program
+from tilec.ir.affine import Aff
+from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Copy, Loop, Program
 from tilec.ir.tree import Site
-from tilec.poly.access import Relations, Tagged
+from tilec.poly.access import Relations, Tagged, comparison
 from tilec.poly.cells import cell, owner_depth, thread_indices
-from tilec.poly.isl import Map, Set, Solver, isl
+from tilec.poly.isl import Map, Set, Solver, isl, mangle
 from tilec.poly.synchronisation import Synchronisation, renamed
 
 _T = isl.dim_type
-Pairs: TypeAlias = dict[tuple[str, int, str, int, str], list[Map]]
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,10 @@ def _thread_bound(site: Site) -> bool:
 
 
 class HappensBefore(Synchronisation):
-    """The races of one program, found pair of accesses by pair of accesses.
+    """The races of one program, found pair of accesses by pair of accesses."""
 
-    pairs: what was found before of the same program with other barriers, in the same solver; what is found now is added.
-    """
-
-    def __init__(self, r: Relations, pairs: Pairs | None = None):
+    def __init__(self, r: Relations):
         super().__init__(r)
-        self.pairs: Pairs = {} if pairs is None else pairs
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
 
     # -- what conflicts ----------------------------------------
@@ -89,7 +83,19 @@ class HappensBefore(Synchronisation):
     def cells(self) -> dict[str, Map]:
         """{ access -> physical cell } by tag."""
         r = self.r
-        return {a.tag: r.map(a.site, a.tag, *cell(r.program, r.sites[a.site], a.address, folded=True)) for a in r.tagged}
+        return {a.tag: r.map(a.site, a.tag, f"C_{mangle(a.address.buffer)}", self.places[a.tag][0]) for a in r.tagged}
+
+    @cached_property
+    def places(self) -> dict[str, tuple[tuple[Aff, ...], tuple[Aff, ...]]]:
+        """Of each access by tag the coordinates of its physical cell and its hardware thread."""
+        r = self.r
+        return {
+            a.tag: (
+                tuple(cell(r.program, r.sites[a.site], a.address, folded=True)[1]),
+                thread_indices(r.sites[a.site]),
+            )
+            for a in r.tagged
+        }
 
     def same_cell(self, a: Tagged, b: Tagged) -> Map:
         return self.cells[a.tag].apply_range(self.cells[b.tag].reverse())
@@ -193,18 +199,14 @@ class HappensBefore(Synchronisation):
             if not pairs.is_empty()
         ]
 
-    @cached_property
-    def ordinals(self) -> list[int]:
-        """For each site the number of sites before it that are no barriers."""
-        return list(accumulate((not isinstance(s.action, Barrier) for s in self.r.sites), initial=0))
-
     def _known(self, kind: str, a: Tagged, b: Tagged, find: Callable[[], list[Map]]) -> list[Map]:
-        """What `find` finds, or what it found with other barriers in the program; then the tags may be old."""
-        ends = [(self.ordinals[t.site], t.tag.removeprefix(f"L{t.site}")) for t in (a, b)]
-        key = (kind, *ends[0], *ends[1])
-        if key not in self.pairs:
-            self.pairs[key] = find()
-        return self.pairs[key]
+        """What `find` finds, or what it found of two accesses of the same content and order; then the tags may be old."""
+        sides = tuple((self.r.content[t.site], *self.places[t.tag]) for t in (a, b))
+        orders = tuple(
+            comparison(*self.r.moments[y.tag], *self.r.moments[x.tag], self.alike(x, y, one_launch=kind == "threads"))
+            for x, y in ((a, b), (b, a))
+        )
+        return self.solver.once((kind, a is b, a.site == b.site, *sides, *orders), find)
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):
@@ -247,13 +249,16 @@ class HappensBefore(Synchronisation):
 
         With one_launch, only pairs that run in the same block of one kernel launch.
         """
+        return self.r.later(second.tag, first.tag, self.alike(first, second, one_launch=one_launch)).reverse()
+
+    def alike(self, first: Tagged, second: Tagged, *, one_launch: bool) -> set[str]:
+        """The common loops whose iterations must agree for one access to come before the other."""
         sa, sb = self.r.sites[first.site], self.r.sites[second.site]
         _, shared = common(sa, sb)
         start = 0
         if one_launch:
             start = max((n + 1 for n, loop in enumerate(sa.loops[:shared]) if loop.kind.startswith("block")), default=0)
-        alike = {loop.var for n, loop in enumerate(sa.loops[:shared]) if n < start or loop.kind in APART_KINDS}
-        return self.r.later(second.tag, first.tag, alike).reverse()
+        return {loop.var for n, loop in enumerate(sa.loops[:shared]) if n < start or loop.kind in APART_KINDS}
 
     def same_thread(self, a: Tagged, b: Tagged) -> Map:
         return self.thread_map(a).apply_range(self.thread_map(b).reverse())

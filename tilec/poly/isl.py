@@ -1,13 +1,15 @@
 """The only file that imports islpy: a thin layer that hides what moves between its releases.
 
 Everything is addressed by name. Sets and maps are written as isl text from tilec expressions and read back into them. A `Solver`
-is one isl context with an operation budget; a proof makes one and drops it.
+is one isl context with an operation budget; a complete proof makes one and drops it, the steps of a chain share one (`Memory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
 
 import islpy as isl
 from islpy import BasicSet, Map, Set, Space, UnionMap, UnionSet, Val
@@ -15,8 +17,12 @@ from islpy import dim_type as T
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.program import Program
 
 DEFAULT_BUDGET = 20_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
+MOST_KEPT = 20_000  # relations that a chain of steps remembers before it begins anew
+
+Made = TypeVar("Made")
 
 
 class OutOfBudget(Exception):
@@ -33,16 +39,28 @@ def unmangle(name: str) -> str:
 
 
 class Solver:
-    """One isl context and the sizes that are its parameters."""
+    """One isl context and the sizes that are its parameters, with what was made in it by content."""
 
     def __init__(self, sizes: Sequence[str], where: Iterable[Constraint] = (), budget: int | None = None):
         self.ctx = isl.Context()
         self.sizes = tuple(sizes)
         self.budget = budget
+        self.made: dict[Hashable, Any] = {}
+        self.numbers: dict[Hashable, int] = {}
         conditions = [f"{mangle(n)} >= 1" for n in sizes] + [constraint_text(c) for c in where]
         self.header = f"[{', '.join(map(mangle, sizes))}] -> "
         self.context = isl.Set.read_from_str(self.ctx, self.header + "{ : " + " and ".join(conditions or ["true"]) + " }")
         self.ctx.set_max_operations(budget if budget is not None else DEFAULT_BUDGET)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes, made once: `key` must hold all that it depends on, besides the sizes and the assumptions on them."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def number(self, content: Hashable) -> int:
+        """A short name for some content: equal contents have equal numbers."""
+        return self.numbers.setdefault(content, len(self.numbers))
 
     @property
     def spent(self) -> bool:
@@ -84,6 +102,32 @@ class Solver:
 
     def read_set(self, body: str) -> isl.UnionSet:
         return isl.UnionSet.read_from_str(self.ctx, self.header + body)
+
+
+class Memory:
+    """One solver for the steps of a chain: what one step's proof made, the next one's finds. Never process-wide."""
+
+    def __init__(self) -> None:
+        self._solver: Solver | None = None
+        self._key: Hashable = None
+        self._lock = Lock()
+
+    @contextmanager
+    def lend(self, program: Program, budget: int | None) -> Iterator[Solver]:
+        """The solver with a fresh budget, for one borrower at a time; a second one, or one with another original, gets a new one."""
+        if not self._lock.acquire(blocking=False):
+            yield Solver(program.sizes, program.where, budget)
+            return
+        try:
+            key, found = (program.source, program.sizes, program.where, budget), self._solver
+            if found is None or self._key != key or len(found.made) > MOST_KEPT:
+                found = Solver(program.sizes, program.where, budget)
+            self._solver, self._key = None, key  # an error inside leaves none
+            found.ctx.reset_operations()
+            yield found
+            self._solver = found
+        finally:
+            self._lock.release()
 
 
 def aff_text(e: Aff) -> str:
@@ -201,6 +245,7 @@ __all__ = [
     "BasicSet",
     "Div",
     "Map",
+    "Memory",
     "OutOfBudget",
     "Set",
     "Solver",

@@ -117,6 +117,11 @@ class Frozen:
     parts: tuple[_Part, ...]
     text: str | None = None
 
+    @property
+    def any(self) -> bool:
+        """Does it hold anything, going by its form? (No parts, no pairs.)"""
+        return bool(self.parts or self.text)
+
     @staticmethod
     def of(relation: UnionMap) -> Frozen:
         pieces = pieces_of_map(relation)

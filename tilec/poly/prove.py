@@ -28,8 +28,8 @@ from tilec.poly.dataflow import (
     transparent,
     value_flow,
 )
-from tilec.poly.isl import OutOfBudget, Solver, UnionMap, mangle
-from tilec.poly.order import order_kept
+from tilec.poly.isl import Memory, OutOfBudget, Solver, UnionMap, mangle
+from tilec.poly.order import keeps_order
 from tilec.poly.points import describe
 from tilec.poly.verdict import Unresolved, Verdict
 from tilec.poly.witness import (
@@ -50,11 +50,19 @@ def prove(original: Program, program: Program, budget: int | None = None) -> Ver
     return _prove(original, program, budget)
 
 
-def prove_step(original: Program, program: Program, budget: int | None = None) -> Verdict:
-    """The fast path where it accepts, else the complete check: a refusal always comes from the latter."""
-    if order_kept(original, program, budget):
-        solver = Solver(program.sizes, program.where)
-        return Verdict("legal", describe(solver.context, solver.sizes), method="order")
+def prove_step(original: Program, program: Program, budget: int | None = None, memory: Memory | None = None) -> Verdict:
+    """The fast path where it accepts, else the complete check: a refusal always comes from the latter.
+
+    memory: what earlier steps of the same chain made; only the fast path uses it.
+    """
+    try:
+        with (memory or Memory()).lend(program, budget) as solver, solver.guard():
+            r, notes = Relations(solver, program), list[str]()
+            if keeps_order(r, original, budget) and next(machine_order(r, notes), None) is None:
+                text = solver.once("sizes", lambda: describe(solver.context, solver.sizes))
+                return Verdict("legal", text, (), tuple(sorted(program.recomputed)), tuple(notes), method="order")
+    except (OutOfBudget, Unresolved):
+        pass
     return prove(original, program, budget)
 
 
@@ -256,18 +264,21 @@ class _Proof:
             shape = f"identity, each contribution once into {', '.join(partials)}, partial sums merged in the order of the loops"
         return f"{root}: {shape}; two runs give the same bits, other loop factors may not"
 
-    # -- what the machine orders ----------------------------------------
-
     def order(self) -> Iterator[Refuted]:
-        hb = HappensBefore(self.r)
-        for n in hb.idle_waits():
-            self.notes.append(f"the wait at {'.'.join(map(str, self.r.sites[n].position))} covers no copy")
-        if not is_concurrent(self.program):
-            return
-        for race in hb.races():
-            yield race_witness(self.r, race)
-        for a, open_copies in hb.unfinished_results():
-            yield unfinished_witness(self.r, a, open_copies)
+        return machine_order(self.r, self.notes)
+
+
+def machine_order(r: Relations, notes: list[str]) -> Iterator[Refuted]:
+    """Every pair of conflicting accesses is ordered on the machine; `notes` gains what is worth knowing."""
+    hb = HappensBefore(r)
+    for n in hb.idle_waits():
+        notes.append(f"the wait at {'.'.join(map(str, r.sites[n].position))} covers no copy")
+    if not is_concurrent(r.program):
+        return
+    for race in hb.races():
+        yield race_witness(r, race)
+    for a, open_copies in hb.unfinished_results():
+        yield unfinished_witness(r, a, open_copies)
 
 
 __all__ = ["Verdict", "prove", "prove_step"]

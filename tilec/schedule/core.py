@@ -24,7 +24,7 @@ from tilec.ir.tree import Body, sites, transform
 from tilec.ir.verify import verify
 from tilec.poly.barriers import insert_barriers
 from tilec.poly.bounds import NotConvex
-from tilec.poly.isl import OutOfBudget
+from tilec.poly.isl import Memory, OutOfBudget
 from tilec.poly.prove import prove, prove_step
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
@@ -107,10 +107,17 @@ def call_text(name: str, args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
+def rewrite(
+    program: Program,
+    name: str,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    memory: Memory | None = None,
+) -> Program:
     """Run one primitive without a proof: the new program, or ScheduleError.
 
     The result is well formed but may compute something else: prove it before it is shown, priced or run.
+    memory: what earlier steps of the same chain found.
     """
     p = find(name)
     kwargs = kwargs or {}
@@ -122,7 +129,7 @@ def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mappi
         except TypeError as e:
             raise ScheduleError(f"{e}. It is called as {name}{shape(p.signature)}") from None
         new = p.function(program if p.keeps_barriers else without_inserted(program), *args, **kwargs)
-        return finish(new, p.keeps_barriers)
+        return finish(new, p.keeps_barriers, memory)
     except ScheduleError as e:
         raise ScheduleError(f"{call_text(name, args, kwargs)}: {e}") from None
     except NotConvex as e:
@@ -132,11 +139,11 @@ def rewrite(program: Program, name: str, args: Sequence[Any] = (), kwargs: Mappi
         raise LegalityError(f"{call_text(name, args, kwargs)}: not proved: {reason}", None, reason) from None
 
 
-def finish(program: Program, keeps_barriers: bool = False) -> Program:
+def finish(program: Program, keeps_barriers: bool = False, memory: Memory | None = None) -> Program:
     """What every step derives again: default placement, inserted barriers; then the tree verifier."""
     program = derive(program)
     if not keeps_barriers:
-        program = insert_barriers(program)
+        program = insert_barriers(program, memory=memory)
     try:
         verify(program)
     except InternalError as e:
@@ -165,10 +172,15 @@ def apply(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     budget: int | None = None,
+    memory: Memory | None = None,
 ) -> tuple[Program, Verdict]:
-    """Run one primitive and prove the result: (new program, its verdict), or ScheduleError, or LegalityError."""
-    new = rewrite(program, name, args, kwargs)
-    verdict = prove_step(program.source, new, budget)
+    """Run one primitive and prove the result: (new program, its verdict), or ScheduleError, or LegalityError.
+
+    memory: what earlier steps of the same chain found; it gains what this one finds.
+    """
+    memory = memory or Memory()
+    new = rewrite(program, name, args, kwargs, memory)
+    verdict = prove_step(program.source, new, budget, memory)
     if verdict.status != "legal":
         values = tuple(normalise(a) for a in args)
         named = {k: normalise(v) for k, v in (kwargs or {}).items()}

@@ -10,6 +10,7 @@ from tilec.errors import ScheduleError
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.ir.sizes import check_numbers
+from tilec.poly.isl import Memory
 from tilec.poly.prove import prove
 from tilec.poly.verdict import Verdict
 from tilec.poly.wellformed import check as check_wellformed
@@ -39,10 +40,11 @@ class Schedule:
     trace: Trace = field(default_factory=Trace)
     proof_budget: int | None = None
     proved: Verdict | None = field(default=None, compare=False)
+    memory: Memory = field(default_factory=Memory, compare=False)  # what the proofs of the steps so far found, for the next
 
     def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Schedule:
         """The primitive `name` with these arguments: the same as the method of that name."""
-        program, verdict = core.apply(self.program, name, args, kwargs, self.proof_budget)
+        program, verdict = core.apply(self.program, name, args, kwargs, self.proof_budget, self.memory)
         return replace(self, program=program, trace=self.trace.then(Step.of(name, args, kwargs)), proved=verdict)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -67,10 +69,10 @@ class Schedule:
         return sorted({*super().__dir__(), *core.primitives()})
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {k: v for k, v in self.__dict__.items() if k != "memory"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, memory=Memory())
 
     @property
     def loops(self) -> tuple[str, ...]:
@@ -132,7 +134,8 @@ def start(
     if proof_budget is not None and (isinstance(proof_budget, bool) or not isinstance(proof_budget, int) or proof_budget < 1):
         raise ScheduleError(f"schedule(proof_budget={proof_budget!r}): the budget must be a positive number of isl operations")
     program = replace(program, reassociate=program.reassociate | frozenset(named), contract=program.contract or contract)
-    return Schedule(core.finish(program), Trace(), proof_budget)
+    memory = Memory()
+    return Schedule(core.finish(program, memory=memory), Trace(), proof_budget, memory=memory)
 
 
 def _check_reassociate(program: Program, name: Any) -> None:
