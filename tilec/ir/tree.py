@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from tilec.ir.affine import Aff, AffLike, Constraint
@@ -39,11 +39,11 @@ class Site:
     path: tuple[Loop | Guard, ...]
     action: Action
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Loop, ...]:
         return tuple(n for n in self.path if isinstance(n, Loop))
 
-    @property
+    @cached_property
     def conditions(self) -> tuple[Constraint, ...]:
         """Bounds and guards: exactly the iterations that execute."""
         out: list[Constraint] = []

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.arguments import written
@@ -38,11 +37,11 @@ from tilec.ir.program import (
 )
 from tilec.ir.tree import Site, sites, updates
 from tilec.poly.cells import cell
-from tilec.poly.isl import Map, Set, Solver, Space, T, UnionMap, UnionSet, Val, mangle, without_floor
+from tilec.poly.isl import Map, Set, Solver, T, UnionMap, UnionSet, mangle, without_floor
 from tilec.poly.matrices import basic_map, basic_set
+from tilec.poly.precedence import after
 
 ZERO = Aff(0)
-Comparison: TypeAlias = tuple[tuple[int | None, int | None, int], ...]
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class Relations:
         self.sites: list[Site] = list(sites(program.body))
         self.depth = max((len(s.position) for s in self.sites), default=1)
         self.end = len(program.body) + 1
+        self._logical: dict[str, tuple[str, list[Aff]]] = {}
 
     # -- pieces ----------------------------------------
 
@@ -103,25 +103,34 @@ class Relations:
         return [self.solver.number(c) for c in self._contents]
 
     def time(self, n: int, phase: int) -> list[Aff]:
-        site = self.sites[n]
-        out: list[Aff] = []
-        for position, node in zip(site.position, [*site.path, None], strict=True):
-            out.append(Aff(position))
-            if node is not None:
-                out.append(Aff.of(node.var) if isinstance(node, Loop) else ZERO)
-        out += [ZERO] * (2 * self.depth - 1 - len(out))
-        return [*out, Aff(phase)]
+        return [*self._rows[n], Aff(phase)]
+
+    @cached_property
+    def _rows(self) -> list[list[Aff]]:
+        """Of each site its time without the phase."""
+        out: list[list[Aff]] = []
+        for site in self.sites:
+            row: list[Aff] = []
+            for position, node in zip(site.position, [*site.path, None], strict=True):
+                row.append(Aff(position))
+                if node is not None:
+                    row.append(Aff.of(node.var) if isinstance(node, Loop) else ZERO)
+            out.append(row + [ZERO] * (2 * self.depth - 1 - len(row)))
+        return out
 
     @cached_property
     def telling(self) -> list[int]:
         """The time dimensions that tell two actions apart: all but those that are the same constant everywhere."""
-        rows = [self.time(n, 0)[:-1] for n in range(len(self.sites))]
+        rows = self._rows
         return [d for d in range(2 * self.depth - 1) if d == 0 or len({row[d] for row in rows}) > 1 or not rows[0][d].is_const]
+
+    @cached_property
+    def _brief_rows(self) -> list[list[Aff]]:
+        return [[row[d] for d in self.telling] for row in self._rows]
 
     def brief_time(self, n: int, phase: int) -> list[Aff]:
         """`time` without the dimensions that tell nothing."""
-        full = self.time(n, phase)
-        return [*(full[d] for d in self.telling), full[-1]]
+        return [*self._brief_rows[n], Aff(phase)]
 
     @cached_property
     def domains(self) -> dict[int, Set]:
@@ -188,6 +197,11 @@ class Relations:
 
     def logical(self, a: Tagged) -> tuple[str, list[Aff]]:
         """The element that an access means, wherever it is kept: (root buffer, logical index)."""
+        if a.tag not in self._logical:
+            self._logical[a.tag] = self._element(a)
+        return self._logical[a.tag]
+
+    def _element(self, a: Tagged) -> tuple[str, list[Aff]]:
         program, action = self.program, self.sites[a.site].action
         buffer = program.buffer[a.address.buffer]
         root = buffer.root if buffer.role == "cache" and buffer.root else buffer.name
@@ -254,7 +268,9 @@ class Relations:
     @cached_property
     def moments(self) -> dict[str, tuple[Sequence[str], list[Aff]]]:
         """Of each access to storage by tag: its variables, and its time in these."""
-        out: dict[str, tuple[Sequence[str], list[Aff]]] = {a.tag: (self.variables(a.site), self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged}
+        out: dict[str, tuple[Sequence[str], list[Aff]]] = {
+            a.tag: (self.variables(a.site), self.brief_time(a.site, 1 if a.role == "write" else 0)) for a in self.tagged
+        }
         for b in self.program.buffers:
             if b.role == "param":
                 for name, at in (("I", -1), ("E", self.end)):
@@ -269,45 +285,7 @@ class Relations:
     def later(self, a: str, b: str, alike: Collection[str] = ()) -> Map:
         """{ a -> b : a's time is after b's } of two tags, for any values of their variables; those in `alike` are equal."""
         (names, time), (others, other) = self.moments[a], self.moments[b]
-        return self.after(names, time, others, other, alike).set_tuple_name(T.in_, a).set_tuple_name(T.out, b)
-
-    def after(
-        self,
-        names: Sequence[str],
-        time: Sequence[Aff],
-        others: Sequence[str],
-        other: Sequence[Aff],
-        alike: Collection[str] = (),
-    ) -> Map:
-        """{ names -> others : time > other, lexicographically }; the entries of both are variables or constants.
-
-        alike: variables of both that must be equal.
-        """
-        steps = comparison(names, time, others, other, alike)
-        return self.solver.once(("after", len(names), len(others), steps), lambda: self._after(len(names), len(others), steps))
-
-    def _after(self, left: int, right: int, steps: Comparison) -> Map:
-        equal = Map.universe(Space.alloc(self.solver.ctx, 0, left, right))
-        out = Map.empty(equal.get_space())
-        for n, m, c in steps:
-            if n is not None and m is not None:
-                if not c:
-                    out = out.union(equal.order_gt(T.in_, n, T.out, m))
-                equal = equal.equate(T.in_, n, T.out, m)
-            elif n is not None:
-                out = out.union(equal.lower_bound_val(T.in_, n, self.value(c + 1)))
-                equal = equal.fix_val(T.in_, n, self.value(c))
-            elif m is not None:
-                out = out.union(equal.upper_bound_val(T.out, m, self.value(c - 1)))
-                equal = equal.fix_val(T.out, m, self.value(c))
-            elif c:
-                return out.union(equal)
-            else:
-                return out
-        return out
-
-    def value(self, n: int) -> Val:
-        return Val(str(n), context=self.solver.ctx)
+        return _named(after(self.solver, names, time, others, other, alike), a, b)
 
     def whole(self, tag: str, name: str) -> UnionMap:
         """{ tag_name[index] -> cell } over a parameter's whole shape."""
@@ -382,26 +360,6 @@ class Relations:
         for s in sets:
             out = out.union(s if isinstance(s, UnionSet) else s.to_union_set())
         return out
-
-
-def comparison(
-    names: Sequence[str], time: Sequence[Aff], others: Sequence[str], other: Sequence[Aff], alike: Collection[str] = ()
-) -> Comparison:
-    """All that `time > other` depends on: per dimension the two variables by number (and whether they are alike), or a variable
-    and the constant it meets; last, where two constants differ, whether the first is the greater."""
-    out: list[tuple[int | None, int | None, int]] = []
-    for e, f in zip(time, other, strict=True):
-        v, w = e.single, f.single
-        if v is not None and w is not None:
-            out.append((names.index(v), others.index(w), v in alike and v == w))
-        elif v is not None:
-            out.append((names.index(v), None, f.const))
-        elif w is not None:
-            out.append((None, others.index(w), e.const))
-        elif e.const != f.const:
-            out.append((None, None, e.const > f.const))
-            break
-    return tuple(out)
 
 
 def _named(m: Map, tag: str, target: str) -> Map:

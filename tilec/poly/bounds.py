@@ -171,6 +171,8 @@ def _empty(conditions: Conditions, sizes: tuple[str, ...]) -> bool:
 def _implied(context: Conditions, c: Constraint, sizes: tuple[str, ...]) -> bool:
     if c.expr.is_const:
         return c.holds({})
+    if any(k.expr.terms == c.expr.terms and (k == c or (not c.equal and k.expr.const <= c.expr.const)) for k in context):
+        return True  # it is said there, or more than it
     context = connected(c.names, context)
     below = Constraint(-c.expr - 1)  # expr < 0
     if not _empty((*context, below), sizes):

@@ -16,9 +16,10 @@ from functools import cached_property
 from tilec.ir.affine import Aff
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Copy, Loop, Program
 from tilec.ir.tree import Site
-from tilec.poly.access import Relations, Tagged, comparison
+from tilec.poly.access import Relations, Tagged
 from tilec.poly.cells import cell, owner_depth, thread_indices
 from tilec.poly.isl import Map, Set, Solver, isl, mangle
+from tilec.poly.precedence import comparison
 from tilec.poly.synchronisation import Synchronisation, renamed
 
 _T = isl.dim_type
@@ -166,7 +167,16 @@ class HappensBefore(Synchronisation):
                         pairs = pairs if then == "<" else pairs.reverse()
                         yield Race(first, second, pairs, f"iterations of the {loop.kind} loop {loop.var} are unordered")
 
-    def _threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
+    def _threads(self, a: Tagged, b: Tagged) -> tuple[Race, ...]:
+        """Found once a program: where barriers were derived, the last round's answers are the proof's."""
+        return self.solver.once(("races of threads", self.text, a.tag, b.tag), lambda: tuple(self._between_threads(a, b)))
+
+    @cached_property
+    def text(self) -> int:
+        """A number for all that the races depend on."""
+        return self.solver.number((self.r.program.body, self.r.program.buffers))
+
+    def _between_threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
         if not (_thread_bound(sa) or _thread_bound(sb)) or self.r.program.buffer[a.address.buffer].memory == "register":
             return

@@ -114,7 +114,7 @@ class Memory:
 
     @contextmanager
     def lend(self, program: Program, budget: int | None) -> Iterator[Solver]:
-        """The solver with a fresh budget, for one borrower at a time; a second one, or one with another original, gets a new one."""
+        """The solver with a fresh budget, for one borrower at a time. A second borrower, or another original, gets a new one."""
         if not self._lock.acquire(blocking=False):
             yield Solver(program.sizes, program.where, budget)
             return
@@ -191,11 +191,28 @@ def _scaled(value: isl.Val, den: int) -> int:
 
 def constraints(bset: isl.BasicSet, names: Sequence[str]) -> list[Constraint]:
     """The constraints of a basic set whose existentials are all divisions (see `divs_known`)."""
+    space = bset.get_space()
+    atoms = [Aff.of(unmangle(space.get_dim_name(T.param, n) or "")) for n in range(space.dim(T.param))]
+    atoms += [Aff.of(name) for name in names]
+    for n in range(bset.dim(T.div)):
+        num, den = from_aff(bset.get_div(n), names)
+        atoms.append(num // den)
+    atoms.append(Aff(1))
+    order = (T.param, T.set, T.div, T.cst)
     out: list[Constraint] = []
-    for c in bset.get_constraints():
-        expr, _ = from_aff(c.get_aff(), names)
-        out.append(Constraint(expr, c.is_equality()))
+    for matrix, equal in ((bset.equalities_matrix(*order), True), (bset.inequalities_matrix(*order), False)):
+        for row in rows_of(matrix):
+            total = Aff(0)
+            for atom, c in zip(atoms, row, strict=True):
+                if c:
+                    total = total + atom * c
+            out.append(Constraint(total, equal))
     return out
+
+
+def rows_of(m: isl.Mat) -> list[tuple[int, ...]]:
+    """An integer matrix as Python numbers."""
+    return [tuple(m.get_element_val(r, c).to_python() for c in range(m.cols())) for r in range(m.rows())]
 
 
 def lexmax(m: isl.Map) -> isl.Map:
@@ -266,6 +283,7 @@ __all__ = [
     "mangle",
     "pieces_of_map",
     "pieces_of_set",
+    "rows_of",
     "tuple_text",
     "unmangle",
     "without_floor",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tilec.ir.affine import Aff, Constraint, Div
-from tilec.poly.isl import UnionMap, isl, mangle, pieces_of_map
+from tilec.poly.isl import UnionMap, isl, mangle, pieces_of_map, rows_of
 
 Row = tuple[dict[int, int], int]  # column -> coefficient, constant
 _T = isl.dim_type
@@ -152,12 +152,11 @@ class Frozen:
 def _part(b: isl.BasicMap) -> _Part:
     order = (_T.param, _T.in_, _T.out, _T.div, _T.cst)
 
-    def rows(m: isl.Mat) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(m.get_element_val(r, c).to_python() for c in range(m.cols())) for r in range(m.rows()))
-
     ends = tuple((b.get_tuple_name(t) or "", b.dim(t)) for t in (_T.in_, _T.out))
     names = tuple(b.get_dim_name(_T.param, k) or "" for k in range(b.dim(_T.param)))
-    return _Part(names, (ends[0], ends[1]), rows(b.equalities_matrix(*order)), rows(b.inequalities_matrix(*order)))
+    return _Part(
+        names, (ends[0], ends[1]), tuple(rows_of(b.equalities_matrix(*order))), tuple(rows_of(b.inequalities_matrix(*order)))
+    )
 
 
 def _dense(ctx: isl.Context, rows: Sequence[Sequence[int]], width: int, values: dict[int, isl.Val]) -> isl.Mat:

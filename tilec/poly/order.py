@@ -7,9 +7,9 @@ A program of leaves, and of copies of arrays that nothing writes, is equal to th
 - every pair of accesses to one element, one of them a write, keeps its order                          (`_in_order`)
 
 By induction over time each read then finds what the original's read finds: in its element's cell the last write is the
-original's, as all writes that the original has before it come before and all others after (Allen and Kennedy's dependence theorem);
-an element that nothing writes is the same at any time, so a copy of it is as good; an inlined statement reads where its
-reader runs, so its reads are asked for their order there, and its result never lies in a cell.
+original's, as all writes that the original has before it come before and all others after (Allen and Kennedy's dependence
+theorem); an element that nothing writes is the same at any time, so a copy of it is as good; an inlined statement reads where
+its reader runs, so its reads are asked for their order there, and its result never lies in a cell.
 
 What machines leave unordered (loops' kinds, asynchronous copies) is not asked here: the races are (concurrency.py).
 Every answer is kept by the content it depends on, so a step of a chain asks what it changed.
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import Address, Barrier, Commit, Copy, Inline, Leaf, Program, Wait
-from tilec.poly.access import Relations, Tagged, comparison, flat_reads
+from tilec.ir.program import Barrier, Commit, Copy, Inline, Leaf, Program, Wait
+from tilec.poly.access import Relations, Tagged, flat_reads
 from tilec.poly.cells import cell
 from tilec.poly.dataflow import flow, reference
 from tilec.poly.isl import Map, OutOfBudget, Solver, T
 from tilec.poly.matrices import Frozen
+from tilec.poly.precedence import after, comparison
 from tilec.poly.verdict import Unresolved
 
 KINDS = (("write", "read"), ("read", "write"), ("write", "write"))  # flow, anti, output
@@ -112,13 +113,11 @@ def _complete(r: Relations) -> bool:
             return False
 
         def right(s=s, runs=runs, once=once) -> bool:
-            everything, own = (
-                r.union(_at(r, x).set_tuple_name(T.in_, f"L{k}") for k, x in enumerate(runs) if x.own >= least)
-                for least in (False, True)
-            )
-            if not own.is_injective() or (once and not everything.is_injective()):
+            own = r.union(_at(r, x).set_tuple_name(T.in_, f"L{k}") for k, x in enumerate(runs) if x.own)
+            inlined = r.union(_at(r, x).set_tuple_name(T.in_, f"I{k}") for k, x in enumerate(runs) if not x.own)
+            if not (own.union(inlined) if once else own).is_injective():
                 return False
-            return not any(x.own for x in runs) or own.range().is_equal(r.statement_domain(s.name).to_union_set())
+            return own.is_empty() or own.range().is_equal(r.statement_domain(s.name).to_union_set())
 
         key = ("complete", s.name, s.domain, once, *((r.content[x.n], x.instance, x.own) for x in runs))
         if not r.solver.once(key, right):
@@ -249,7 +248,7 @@ def _forwards(r: Relations, pair: Dependence, part: str, x: _Run, y: _Run) -> bo
     def right() -> bool:
         instances = r.solver.once(("pairs", pair.first, pair.second, part), lambda: getattr(pair, part).thaw(r.solver.ctx))
         both = _at(r, x).to_union_map().apply_range(instances).apply_range(_at(r, y).reverse().to_union_map())
-        wrong = r.after(names, time, others, other)
+        wrong = after(r.solver, names, time, others, other)
         if x.n == y.n and not (x.own and y.own):  # one leaf's inlined read and its own write
             wrong = wrong.union(Map.identity(wrong.get_space()))
         return both.intersect(wrong.to_union_map()).is_empty()
@@ -263,8 +262,8 @@ def _forwards(r: Relations, pair: Dependence, part: str, x: _Run, y: _Run) -> bo
 class Dependence:
     """{ first's instance -> second's later instance } that access one element, one of them writing.
 
-    flow: where the second reads what the first may have written; anti: where the first reads what the second writes; all: these, and
-    where both write.
+    flow: where the second reads what the first may have written; anti: where the first reads what the second writes; all: these,
+    and where both write.
     """
 
     first: str

@@ -12,6 +12,7 @@ from tilec.ir.program import APART_KINDS, Barrier, Commit, Copy, Loop, Node, Wai
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged
 from tilec.poly.isl import Map, Set, UnionMap, isl
+from tilec.poly.precedence import after
 
 _T = isl.dim_type
 
@@ -56,25 +57,32 @@ class Synchronisation:
             left, right = self.short_time(n), self.short_time(m)
             names, others = self.r.variables(n), self.r.variables(m)
             alike = {e.single or "" for e in left[:depth]}
-            later = self.r.after(others, right, names, left, alike)
+            later = after(self.solver, others, right, names, left, alike)
             if any(e != f for e, f in zip(left[:depth], right[:depth], strict=True)):  # two children of one node: two blocks
                 later = Map.empty(later.get_space())
             self._sequences[key] = later.reverse().set_tuple_name(_T.in_, f"T{n}").set_tuple_name(_T.out, f"T{m}")
         return self._sequences[key]
 
-    def region(self, site: Site) -> int:
+    def region(self, n: int) -> int:
         """How many time dimensions name the block (or parallel iteration) whose barriers, commits and waits an action meets."""
-        depth = 0
-        for n, node in enumerate(site.path):
-            if isinstance(node, Loop) and node.kind in APART_KINDS and _synchronises(node):
-                depth = n + 1
-        return sum(d < 2 * depth for d in self.kept)
+        return self._regions[n]
+
+    @cached_property
+    def _regions(self) -> list[int]:
+        def region(site: Site) -> int:
+            depth = 0
+            for n, node in enumerate(site.path):
+                if isinstance(node, Loop) and node.kind in APART_KINDS and _synchronises(node):
+                    depth = n + 1
+            return sum(d < 2 * depth for d in self.kept)
+
+        return [region(site) for site in self.r.sites]
 
     def barrier_between(self, a: Tagged, b: Tagged) -> UnionMap:
         """{ a -> b : a barrier of their block stands between them }."""
         key = (a.site, b.site)
         if key not in self._between:
-            regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+            regions = self.region(a.site), self.region(b.site)
             self._between[key] = self.after_barrier(*key, regions)
         return renamed(self._between[key], a.tag, b.tag)
 
@@ -93,9 +101,9 @@ class Synchronisation:
 
     def covering(self, n: int) -> UnionMap:
         """{ T{n}[v], an asynchronous copy -> T{w}[v'], each Wait that covers its group }."""
-        r, depth = self.r, self.region(self.r.sites[n])
+        r, depth = self.r, self.region(n)
         # a commit or wait in an iteration of an unordered loop is none for the copies around that loop
-        near = {m for kind in (Commit, Wait) for m in self.actions(kind) if self.region(r.sites[m]) == depth}
+        near = {m for kind in (Commit, Wait) for m in self.actions(kind) if self.region(m) == depth}
         marks = [m for m in self.actions(Commit) if m in near]
         commits = r.union(self.clock_of(m) for m in marks)
         first = _earliest(self.executed_sequence([n], marks, depth), commits)  # copy -> its commit
@@ -155,7 +163,7 @@ class Synchronisation:
             if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
                 after = self.r.union(self.sequence(w, b.site, 0) for w in waits)
             else:
-                regions = self.region(self.r.sites[a.site]), self.region(self.r.sites[b.site])
+                regions = self.region(a.site), self.region(b.site)
                 after = self.r.union(self.after_barrier(w, b.site, regions) for w in waits)
             self._complete[key] = self.completions[a.site].apply_range(after)
         return renamed(self._complete[key], a.tag, b.tag)

@@ -84,10 +84,10 @@ def find_loop(program: Program, name: object) -> Position:
         matches = matches[int(numbered[2]) - 1 : int(numbered[2])] if numbered[2] != "0" else []
     qualifier, dot, var = name.partition(".")
     if not matches and dot:
-        scope = _scope(program, qualifier)
+        matches = [p for p, loop in everything if loop.var == var and qualifier in _qualifiers(loop)]
+        scope = [] if matches else _scope(program, qualifier)
         if scope:
             listed, missing, given = scope, var, qualifier
-        matches = [p for p, loop in scope if loop.var == var]
     if len(matches) == 1:
         return matches[0]
     if not matches:

@@ -40,7 +40,9 @@ class Schedule:
     trace: Trace = field(default_factory=Trace)
     proof_budget: int | None = None
     proved: Verdict | None = field(default=None, compare=False)
-    memory: Memory = field(default_factory=Memory, compare=False)  # what the proofs of the steps so far found, for the next
+    memory: Memory = field(
+        default_factory=Memory, compare=False, kw_only=True
+    )  # what the proofs of the steps so far found, for the next
 
     def apply(self, name: str, /, *args: Any, **kwargs: Any) -> Schedule:
         """The primitive `name` with these arguments: the same as the method of that name."""
