@@ -29,6 +29,7 @@ from tilec.ir.expr import Load
 from tilec.ir.interp import run
 from tilec.ir.printer import text
 from tilec.ir.program import Address, Buffer, Leaf, Program
+from tilec.poly.isl import Memory
 from tilec.poly.prove import prove, prove_step
 
 PAIRS = int(os.environ.get("TILEC_PROPERTY_PAIRS", "2000"))
@@ -115,6 +116,17 @@ def test_proof_agrees_with_the_judge(chunk: int, record_property) -> None:
     if total >= 40:  # a chunk of the default run or more: both verdicts occur, and few are open
         assert seen["legal"] and seen["illegal"], seen
     assert seen["unknown"] <= max(3, 0.03 * total), seen  # a chunk's share scatters; `main` prints that of all pairs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_chain_remembers_changes_no_answer(seed: int) -> None:
+    """Rewrites of one program, asked one after the other with a shared memory, and each alone."""
+    rng, memory = Random(100_000 + seed), Memory()
+    original = random_program(rng)
+    for _ in range(5):
+        program, done = rewritten(rng, original)
+        fresh = prove_step(original, program, BUDGET)
+        assert prove_step(original, program, BUDGET, memory) == fresh, f"{done}\n{text(original)}\n{text(program)}\n{fresh}"
 
 
 def test_strided_reads_are_not_forgotten() -> None:
