@@ -13,6 +13,7 @@ import numpy as np
 from tilec import workloads
 from tilec.codegen import numpy_source, tile
 from tilec.cost.banks import SharedTile, bank_rounds, global_sectors
+from tilec.cost.caches import CacheMisses, cache_misses
 from tilec.cost.calls import (
     CallProgram,
     amortise_calls,
@@ -175,6 +176,13 @@ class Schedule(base.Schedule):
         threads per block and registers per thread are used where the schedule does not fix them.
         """
         return price(self.program, target, sizes, threads, registers)
+
+    def cache_misses(self, capacity_bytes: int, line_bytes: int = 64, **sizes: int) -> CacheMisses:
+        """Lines fetched into a fully associative cache of that size by one pass, loops in the order of the tree (cost/caches.py).
+
+        `reuse_profile` of tilec.cost.caches answers for many capacities at once.
+        """
+        return cache_misses(self.program, capacity_bytes, line_bytes, sizes)
 
     def emit(self, backend: str) -> str:
         """The code as text: "pseudocode", "tile" or "numpy". ScheduleError lists the backends for another name."""
