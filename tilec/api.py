@@ -139,16 +139,18 @@ class Kernel:
         *,
         reassociate: str | Iterable[str] | None = None,
         contract: bool = False,
+        hardware_rounding: bool = False,
         proof_budget: int | None = None,
         **sizes: int,
     ) -> Schedule:
         """A fresh schedule in the written order; sizes given here are bound, the others stay symbolic.
 
         reassociate: buffers whose float sums may change their order. contract: a multiply-add may round once.
+        hardware_rounding: an instruction may flush denormals and round in its own order.
         proof_budget: isl operations that each proof may take.
         """
         try:
-            s = base.start(self.program, sizes, reassociate, contract, proof_budget)
+            s = base.start(self.program, sizes, reassociate, contract, proof_budget, hardware_rounding)
         except LanguageError as e:
             if e.file is None and self.definition.file is not None:  # the kernel's fault, at a line of its text
                 raise LanguageError(str(e), self.definition.file, e.line) from None

@@ -12,7 +12,7 @@ from tilec.errors import InternalError
 from tilec.ir import tree
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.expr import Const, Index, Load, Scalar
-from tilec.ir.program import Barrier, Copy, Guard, Identity, Inline, Leaf, Loop, Merge, Node, Program, Wait
+from tilec.ir.program import Barrier, Copy, Guard, Identity, Inline, Leaf, Loop, Merge, Node, Prefetch, Program, Wait
 from tilec.ir.verify import RULES, verify
 
 PROGRAMS = (h.gemm_silu, h.gemm_silu_tiled, h.neighbours, h.neighbours_on_threads, h.copied_ahead)
@@ -103,6 +103,9 @@ BROKEN: list[tuple[str, str, Program]] = [
     ("block", "block loop with a sibling", inside(T, "io", Barrier())),
     ("sync", "barrier in a thread loop", inside(P, "i", Barrier())),
     ("sync", "wait under a guard", inside(A, "io", Guard((Constraint.ge("io", 1),), (Wait(0),)))),
+    ("team", "a team of two iterations", replace(G, body=(Loop("t", (Aff(0),), (Aff(2),), G.body, "team"),))),
+    ("prefetch", "of a buffer that is gone", replace(G, body=(Prefetch(h.address("gone", 0)), *G.body))),
+    ("prefetch", "to a fourth level", replace(G, body=(Prefetch(h.address("Y", 0, 0), 4), *G.body))),
     ("wait", "negative wait", inside(A, "io", Wait(-1))),
     ("arity", "coordinate missing", rewritten(T, leaf_with("S1", lambda x: replace(x, instance=h.affs("ii"))))),
     ("arity", "read missing", rewritten(T, leaf_with("S1", lambda x: replace(x, reads=x.reads[:1])))),

@@ -44,6 +44,7 @@ def emit(program: Program) -> str:
 
     Arrays hold elements of the parameters' dtypes; scalars are arithmetic values. The arrays must not overlap.
     """
+    program = tree.without_hints(program)
     emitter = _Emitter(program)
     params = [b for b in program.buffers if b.role == "param"]
     outputs, name = set(written(program)), emitter.names

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tilec.ir.affine import Aff
 from tilec.ir.printer import INDENT, Scope, declaration, header
 from tilec.ir.program import Address, Buffer, Copy, Identity, Leaf, Loop, Merge, Program
+from tilec.ir.tree import without_hints
 from tilec.lower.instructions import Allocation, For, If, Instruction, Sync, Tile, lower, matmul_factors
 from tilec.lower.nests import target_of
 
@@ -26,6 +27,7 @@ _REDUCTION = {"+=": "sum", "*=": "product", "max=": "max", "min=": "min"}
 
 def text(program: Program) -> str:
     """The whole program in tile form, without a final newline."""
+    program = without_hints(program)
     lowered = lower(program)
     lines = header(program)
     lines += [declaration(a.buffer, Scope.of(program)) for a in lowered.allocations]

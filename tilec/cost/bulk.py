@@ -22,7 +22,7 @@ from tilec.cost.term import evaluate as value
 from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Program
-from tilec.ir.tree import owning_loops
+from tilec.ir.tree import owning_loops, without_hints
 from tilec.targets import Target
 
 LIMIT = 2.0**61  # int64 arithmetic is used while every total stays below
@@ -88,6 +88,7 @@ FIGURES = ("traffic", "footprint", "shared", "register", "flops", "time")
 
 def formulas(program: Program, markers: Markers) -> Formulas:
     """Raises NotSeparable where some nest is no product of split loops."""
+    program = without_hints(program)
     return Formulas(tuple(_launch(program, step, markers) for step in launches(program)), markers)
 
 

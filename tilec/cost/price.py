@@ -16,7 +16,7 @@ from tilec.cost.time import estimate
 from tilec.ir.closed import Closed
 from tilec.ir.program import Program
 from tilec.ir.sizes import check_numbers
-from tilec.ir.tree import addresses, sites
+from tilec.ir.tree import addresses, sites, without_hints
 from tilec.poly.count import Counter, NotClosed
 from tilec.targets import Target, load
 
@@ -35,6 +35,7 @@ def price(
     Raises TargetError (unknown machine), ScheduleError (sizes that don't fit the program), CountError (beyond the budget).
     """
     machine = None if target is None else load(target)
+    program = without_hints(program)
     given = check_numbers(program, sizes or {}, "cost")
     check_launch("cost", threads, registers)
     runs = Runs(program, given)

@@ -39,6 +39,7 @@ from tilec.ir.program import (
     Loop,
     Merge,
     Node,
+    Prefetch,
     Program,
     Read,
     Wait,
@@ -144,7 +145,7 @@ class _Plan:
                     out.append(self.loop(node, path, ranges))
                 case Guard():
                     out.append(self.guard(node, path, ranges))
-                case Barrier() | Commit() | Wait():
+                case Barrier() | Commit() | Wait() | Prefetch():
                     pass  # the interpreter runs in the order of the tree
                 case _:
                     out.append(self.action(node, Site((), path, node), ranges))

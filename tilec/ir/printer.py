@@ -28,6 +28,7 @@ from tilec.ir.program import (
     Loop,
     Merge,
     Node,
+    Prefetch,
     Program,
     Read,
     Statement,
@@ -59,7 +60,7 @@ def loop_tree(program: Program) -> str:
             pad = "  " * depth
             match node:
                 case Loop():
-                    kind = "" if node.kind == "serial" else f"  # {node.kind}"
+                    kind = loop_note(node)
                     lines.append(f"{pad}{node.var} in {scope.range(node)}{kind}")
                     go(node.body, (*path, node), depth + 1)
                 case Guard():
@@ -96,6 +97,7 @@ def header(program: Program) -> list[str]:
     if program.where:
         lines.append(f"where: {', '.join(scope.constraint(c) for c in program.where)}")
     allowed = [f"reassociate {name}" for name in sorted(program.reassociate)] + ["contract"] * program.contract
+    allowed += ["hardware_rounding"] * program.hardware_rounding
     if allowed:
         lines.append(f"allowed: {', '.join(allowed)}")
     if program.recomputed:
@@ -118,7 +120,16 @@ def owned(program: Program, path: tuple[Loop, ...], loop: Loop | None) -> list[B
 def declaration(b: Buffer, scope: Scope) -> str:
     """`A_shared: bf16[64, 32] in shared, pad(1, 8)`."""
     layout = f", {b.layout.name}({', '.join(map(str, b.layout.args))})" if b.layout else ""
-    return f"{b.name}: {b.dtype}{scope.shape(b)} in {b.memory}{layout}"
+    extra = f", aligned to {b.align} B" if b.align else ""
+    extra += f", {b.pages} pages" if b.pages != "normal" else ""
+    extra += ", packed ahead of the call where the caller has it" if b.prepacked else ""
+    return f"{b.name}: {b.dtype}{scope.shape(b)} in {b.memory}{layout}{extra}"
+
+
+def loop_note(loop: Loop) -> str:
+    """The comment behind a loop's header: its kind and the instruction that runs it."""
+    words = [loop.kind] * (loop.kind != "serial") + [loop.instruction or ""] * bool(loop.instruction)
+    return f"  # {', '.join(words)}" if words else ""
 
 
 @dataclass(frozen=True)
@@ -253,16 +264,19 @@ class Scope:
         """One line, with its trailing comment."""
         match action:
             case Leaf():
-                return f"{self.leaf(action)}  # {action.statement}"
+                return f"{self.leaf(action)}  # {action.statement}{', streaming' if action.streaming else ''}"
             case Copy():
                 start = "async " if action.asynchronous else ""
-                return f"{start}{self.address(action.dst)} = {self.address(action.src)}  # copy"
+                how = ", streaming" if action.streaming else ""
+                return f"{start}{self.address(action.dst)} = {self.address(action.src)}  # copy{how}"
             case Identity():
                 return f"{self.address(action.dst)} = {self.identity(action)}  # identity of {action.op}"
             case Merge():
                 src, dtype = self.address(action.src), self._dtype(action.src.buffer)
                 arithmetic = dtype if dtype in _RANK else "f32" if dtype != "i8" else "i32"
                 return f"{self._update(action.dst, action.op, src, src, arithmetic)}  # merge"
+            case Prefetch():
+                return f"prefetch {self.address(action.address)}  # to L{action.level}{', for a write' if action.write else ''}"
             case Barrier():
                 return "barrier  # inserted" if action.inserted else "barrier"
             case Commit():
@@ -326,7 +340,7 @@ def _nodes(
     for node in body:
         match node:
             case Loop():
-                kind = "" if node.kind == "serial" else f"  # {node.kind}"
+                kind = loop_note(node)
                 lines.append(f"{pad}for {node.var} in {scope.range(node)}:{kind}")
                 _nodes(program, node.body, (*path, node), tuple(owned(program, path, node)), depth + 1, lines)
             case Guard():

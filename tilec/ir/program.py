@@ -4,7 +4,7 @@
     Node     ::= Loop(var, lower, upper, kind, Node*) | Guard(conditions, Node*) | Action
     Action   ::= Leaf(statement, instance, target, reads)       executes one instance of an original statement
                | Copy(dst, src, cell) | Identity(dst, op) | Merge(dst, src, op)
-               | Barrier | Commit | Wait(n)
+               | Barrier | Commit | Wait(n) | Prefetch(address, level)
     Read     ::= Address(buffer, index) | Inline(statement, instance, reads)
 
 Semantics. A body runs in order. A Loop runs max(lower) <= var < min(upper); its kind says how iterations relate:
@@ -15,6 +15,9 @@ target's old value is a read too). An Inline evaluates another statement's expre
 dtype. A buffer's contents are undefined at the start of each iteration of its owner, and what is in shared memory or registers
 does not outlive a kernel launch (a top-level nest, where loops are bound); register cells also carry the
 thread indices of the accessing action. An asynchronous Copy runs at any moment until a Wait that covers its Commit group.
+A team loop has one iteration: the threads of a CPU start at its head and meet at its end, and at the end of each parallel loop
+inside; what it holds beside parallel loops runs once. A Prefetch is a hint: it reads and writes nothing, and may name a cell
+outside its buffer. `streaming` and `instruction` say how an action or a loop is executed, never what it computes.
 
 Logical and physical. A statement's accesses are *logical* indices of the original buffers: a temporary declared inside loops has
 one leading dimension per loop around the declaration (`Buffer.private` of them). An Address holds *physical* indices, after
@@ -33,18 +36,20 @@ from tilec.ir.expr import Expr
 
 MEMORIES = ("global", "shared", "register", "scratch")
 DISTANCE = {"register": 0, "shared": 1, "scratch": 1, "global": 2}  # from the arithmetic: which end of a copy is the far one
-ORDERED_KINDS = ("serial", "unrolled", "pipelined")
+ORDERED_KINDS = ("serial", "unrolled", "pipelined", "team")
 THREAD_KINDS = ("thread.x", "thread.y", "thread.z")
 BLOCK_KINDS = ("block.x", "block.y", "block.z")
 UNORDERED_KINDS = ("parallel", "vector", *BLOCK_KINDS, *THREAD_KINDS)
 LAUNCH_KINDS = (*BLOCK_KINDS, *THREAD_KINDS)
 APART_KINDS = ("parallel", "vector", *BLOCK_KINDS)  # unordered, and no barrier can order their iterations
+PAGES = ("normal", "huge")
 UPDATE_OPS = ("+=", "*=", "max=", "min=")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A bijection of a buffer's cells onto addresses: ("pad", dim, n), ("xor", row, column) or ("panels", dim, width)."""
+    """A bijection of a buffer's cells onto addresses: ("pad", dim, n), ("xor", row, column), ("panels", dim, width) or
+    ("digits", dim, divisor, modulus, …): see layouts.py."""
 
     name: str
     args: tuple[int, ...]
@@ -66,6 +71,9 @@ class Buffer:
     root: str | None = None  # of a cache: the original buffer whose logical indices it uses
     placed: bool = False  # `place` named it: the default placement keeps away
     layout: Layout | None = None
+    align: int | None = None  # bytes, a power of two; None: the backend's choice
+    pages: str = "normal"  # one of PAGES: what the allocation asks of the system
+    prepacked: bool = False  # a copy of a parameter that the caller may have made ahead of the call
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,7 @@ class Leaf:
     instance: tuple[Aff, ...]
     target: Address
     reads: tuple[Read, ...]
+    streaming: bool = False  # the store goes past the caches
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ class Copy:
     src: Address
     cell: tuple[Aff, ...]
     asynchronous: bool = False
+    streaming: bool = False  # the store goes past the caches
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,15 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """Ask for the cache line of a cell; no effect on any value. The cell may lie outside the buffer."""
+
+    address: Address
+    level: int = 1  # the cache it shall come to: 1, 2 or 3
+    write: bool = False  # it will be written
+
+
+@dataclass(frozen=True)
 class Loop:
     """max(lower) <= var < min(upper), in steps of 1; `kind` is one of ORDERED_KINDS or UNORDERED_KINDS."""
 
@@ -178,6 +197,7 @@ class Loop:
     upper: tuple[Aff, ...]  # min of these, exclusive
     body: tuple[Node, ...]
     kind: str = "serial"
+    instruction: str | None = None  # one machine instruction runs the nest that starts here: instructions.py
 
 
 @dataclass(frozen=True)
@@ -188,7 +208,7 @@ class Guard:
     body: tuple[Node, ...]
 
 
-Action: TypeAlias = Union[Leaf, Copy, Identity, Merge, Barrier, Commit, Wait]
+Action: TypeAlias = Union[Leaf, Copy, Identity, Merge, Barrier, Commit, Wait, Prefetch]
 Node: TypeAlias = Union[Loop, Guard, Action]
 
 
@@ -207,6 +227,7 @@ class Program:
     bound: tuple[tuple[str, int], ...] = ()  # sizes given at schedule(...)
     reassociate: frozenset[str] = frozenset()  # buffers whose float sums may change their order
     contract: bool = False
+    hardware_rounding: bool = False  # an instruction may flush denormals and round in its own order
     recomputed: frozenset[str] = frozenset()  # statements that compute_at or compute_inline allowed to run more than once
     original: Program | None = field(default=None, repr=False)  # None: this is the original
 

@@ -22,6 +22,7 @@ from tilec.ir.program import (
     Loop,
     Merge,
     Node,
+    Prefetch,
     Program,
     Read,
     Wait,
@@ -144,12 +145,14 @@ def subs_action(action: Action, values: Mapping[str, AffLike]) -> Action:
 
     match action:
         case Leaf():
-            return Leaf(
-                action.statement,
-                affs(action.instance),
-                subs_address(action.target, values),
-                tuple(subs_read(r, values) for r in action.reads),
+            return replace(
+                action,
+                instance=affs(action.instance),
+                target=subs_address(action.target, values),
+                reads=tuple(subs_read(r, values) for r in action.reads),
             )
+        case Prefetch():
+            return replace(action, address=subs_address(action.address, values))
         case Copy():
             return replace(
                 action, dst=subs_address(action.dst, values), src=subs_address(action.src, values), cell=affs(action.cell)
@@ -166,6 +169,13 @@ def subs_action(action: Action, values: Mapping[str, AffLike]) -> Action:
             )
         case Barrier() | Commit() | Wait():
             return action
+
+
+def without_hints(program: Program) -> Program:
+    """The program without prefetches: what it computes, and what every reader but a backend for CPUs looks at."""
+    if not any(isinstance(s.action, Prefetch) for s in sites(program.body)):
+        return program
+    return replace(program, body=transform(program.body, lambda node: () if isinstance(node, Prefetch) else (node,)))
 
 
 def subs(body: Body, values: Mapping[str, AffLike]) -> Body:
@@ -218,11 +228,10 @@ def map_addresses(action: Action, f: Callable[[Address, tuple[Aff, ...], bool], 
         case Leaf():
             statement = program.statement[action.statement]
             env = dict(zip(statement.loops, action.instance, strict=True))
-            return Leaf(
-                action.statement,
-                action.instance,
-                write(action.target, tuple(e.subs(env) for e in statement.target.index)),
-                reads(action.reads, action.statement, action.instance, statement.loops),
+            return replace(
+                action,
+                target=write(action.target, tuple(e.subs(env) for e in statement.target.index)),
+                reads=reads(action.reads, action.statement, action.instance, statement.loops),
             )
         case Copy():
             src = f(action.src, action.cell, False)
@@ -234,7 +243,7 @@ def map_addresses(action: Action, f: Callable[[Address, tuple[Aff, ...], bool], 
             src = f(action.src, action.src_cell, False)
             assert isinstance(src, Address)
             return replace(action, src=src, dst=write(action.dst, action.cell))
-        case Barrier() | Commit() | Wait():
+        case Barrier() | Commit() | Wait() | Prefetch():
             return action
 
 

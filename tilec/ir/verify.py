@@ -28,6 +28,7 @@ from tilec.ir.program import (
     Loop,
     Merge,
     Node,
+    Prefetch,
     Program,
     Read,
     Statement,
@@ -62,6 +63,8 @@ RULES = {
     "copy": "a copy moves values between buffers of one dtype and one root",
     "op": "identity and merge are for an updating operation",
     "owner": "a buffer's owner is a loop around all its accesses",
+    "team": "a team loop runs once, under no parallel or bound loop and no other team",
+    "prefetch": "a prefetch names a cell of a declared buffer that still exists where it stands, and a cache level of 1, 2 or 3",
     "shared": "a shared buffer is not owned at or below a thread loop",
 }
 
@@ -198,6 +201,12 @@ class _Walk:
                         raise _fail("empty", "a guard without condition or body", here, path)
                     self._scope([c.expr for c in node.conditions], "a guard", here, path, scope)
                     self.nodes(node.body, (*path, node), here)
+                case Prefetch(address=a, level=level):
+                    if a.buffer not in self.program.buffer or len(a.index) != len(self.program.buffer[a.buffer].shape):
+                        raise _fail("prefetch", f"{a.buffer!r} with {len(a.index)} indices", here, path)
+                    if level not in (1, 2, 3):
+                        raise _fail("prefetch", f"level {level}", here, path)
+                    self._scope(a.index, f"the prefetched address in {a.buffer!r}", here, path, scope)
                 case Barrier() | Commit() | Wait():
                     for outer in path:
                         if isinstance(outer, Guard) or outer.kind in THREAD_KINDS:
@@ -219,6 +228,11 @@ class _Walk:
         self._scope([*loop.lower, *loop.upper], f"the bounds of {loop.var!r}", here, path, scope)
         if loop.kind not in KINDS:
             raise _fail("kind", f"loop {loop.var!r} is {loop.kind!r}", here, path)
+        if loop.kind == "team":
+            around = [node.var for node in outer if node.kind in (*UNORDERED_KINDS, "team")]
+            if around or loop.lower != (Aff(0),) or loop.upper != (Aff(1),):
+                where = f"under {around[0]!r}" if around else "with more than one iteration"
+                raise _fail("team", f"the team loop {loop.var!r} {where}", here, path)
         if loop.kind in THREAD_KINDS or loop.kind in BLOCK_KINDS:
             for node in outer:
                 if node.kind == loop.kind:

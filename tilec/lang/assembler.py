@@ -22,7 +22,17 @@ from tilec.lang.affine import extreme, nonnegative
 from tilec.lang.values import Value, ValueLike, convert, lift, load, negative, renumber
 
 # Keywords of schedule(), cost() and run(): a size or parameter of that name could not be given there.
-CALL_KEYWORDS = ("backend", "arrays", "target", "threads", "registers", "reassociate", "contract", "proof_budget")
+CALL_KEYWORDS = (
+    "backend",
+    "arrays",
+    "target",
+    "threads",
+    "registers",
+    "reassociate",
+    "contract",
+    "hardware_rounding",
+    "proof_budget",
+)
 
 ASSIGN = ("=", "+=", "-=", "*=", "max=", "min=")
 

@@ -136,6 +136,7 @@ class Lowered:
 
 def lower(program: Program) -> Lowered:
     """The instruction tree of a well-formed program (`ir.verify`)."""
+    program = tree.without_hints(program)
     cells = Cells.of(program)
     launches = [_launch(program, cells, n, node) for n, node in enumerate(program.body)]
     return Lowered(program, tuple(map(allocation, owned(program, (), None))), tuple(launches))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from tilec.ir import tree
 from tilec.ir.affine import Aff, AffLike, Constraint, Div, ceil_div
 from tilec.ir.printer import owned
-from tilec.ir.program import BLOCK_KINDS, Barrier, Commit, Copy, Guard, Identity, Leaf, Loop, Merge, Node, Program, Wait
+from tilec.ir.program import BLOCK_KINDS, Barrier, Commit, Copy, Guard, Identity, Leaf, Loop, Merge, Node, Prefetch, Program, Wait
 from tilec.lower.cells import Cells
 
 
@@ -53,7 +53,7 @@ def perfect(program: Program, node: Node, outer: tuple[Loop, ...]) -> Nest | Non
         else:
             loops.append(node)
         node = node.body[0]
-    if isinstance(node, Barrier | Commit | Wait):
+    if isinstance(node, Barrier | Commit | Wait | Prefetch):
         return None
     return _folded(Nest(outer, tuple(loops), tuple(conditions), node))
 

@@ -31,6 +31,7 @@ from tilec.ir.program import (
     Leaf,
     Loop,
     Merge,
+    Prefetch,
     Program,
     Read,
     Wait,
@@ -191,7 +192,7 @@ class Relations:
                     out.append(Tagged(f"L{n}w", n, dst, "write"))
                 case Identity(dst=dst):
                     out.append(Tagged(f"L{n}w", n, dst, "write"))
-                case Barrier() | Commit() | Wait():
+                case Barrier() | Commit() | Wait() | Prefetch():
                     pass
         return out
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tilec.ir.program import Identity, Leaf, Merge, Program
+from tilec.ir.tree import without_hints
 from tilec.poly.access import Relations, Tagged, flat_reads
 from tilec.poly.concurrency import HappensBefore, is_concurrent
 from tilec.poly.dataflow import (
@@ -47,7 +48,7 @@ from tilec.poly.witness import (
 
 def prove(original: Program, program: Program, budget: int | None = None) -> Verdict:
     """The complete check, for all sizes at once. budget: isl operations, default isl.DEFAULT_BUDGET."""
-    return _prove(original, program, budget)
+    return _prove(original, without_hints(program), budget)
 
 
 def prove_step(original: Program, program: Program, budget: int | None = None, memory: Memory | None = None) -> Verdict:
@@ -55,6 +56,7 @@ def prove_step(original: Program, program: Program, budget: int | None = None, m
 
     memory: what earlier steps of the same chain made; only the fast path uses it.
     """
+    program = without_hints(program)
     try:
         with (memory or Memory()).lend(program, budget) as solver, solver.guard():
             r, notes = Relations(solver, program), list[str]()

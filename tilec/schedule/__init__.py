@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from tilec.schedule import (
+    cpu_hints,
+    cpu_structure,
+    instruction,
     loops,
     loops_affine,
     loops_order,
@@ -30,4 +33,7 @@ FAMILIES = (
     storage_layout,
     pipeline,
     mapping,
+    cpu_hints,
+    cpu_structure,
+    instruction,
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
+from tilec.ir.layouts import triples
 from tilec.ir.program import THREAD_KINDS, Address, Buffer, Commit, Copy, Guard, Layout, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, loop_conditions, loops, map_addresses, path_to, put, rename_loop, sites, subs, transform
 from tilec.poly.bounds import simplify
@@ -167,5 +168,7 @@ def _behind_slot(layout: Layout | None) -> Layout | None:
     """The layout with its dimensions counted behind the slot axis."""
     if layout is None:
         return None
+    if layout.name == "digits":
+        return replace(layout, args=(0, 1, 0, *(n for d, e, m in triples(layout.args) for n in (d + 1, e, m))))
     first, second = layout.args
     return replace(layout, args=(first + 1, second + (layout.name == "xor")))

@@ -113,11 +113,13 @@ def start(
     reassociate: str | Iterable[str] | None = None,
     contract: bool = False,
     proof_budget: int | None = None,
+    hardware_rounding: bool = False,
 ) -> Schedule:
     """A fresh schedule of a kernel: sizes bound, permissions given, temporaries in their default places.
 
     sizes: numbers for some or all of the kernel's sizes (1 ≤ size < 2^31); the rest stay symbolic.
-    reassociate: buffers whose float sums may change their order. contract: multiply-add may round once.
+    reassociate: buffers whose float sums may change their order. contract: multiply-add may round once. hardware_rounding: an
+    instruction may flush denormals and round in its own order.
     ScheduleError: an unknown size or buffer, a number out of range, a violated assumption. LanguageError: the kernel reads out
     of bounds or what is never written.
     """
@@ -131,11 +133,17 @@ def start(
     named = (reassociate,) if isinstance(reassociate, str) else tuple(reassociate or ())
     for name in named:
         _check_reassociate(program, name)
-    if not isinstance(contract, bool):
-        raise ScheduleError(f"schedule(contract={contract!r}): contract must be True or False")
+    for permission, value in (("contract", contract), ("hardware_rounding", hardware_rounding)):
+        if not isinstance(value, bool):
+            raise ScheduleError(f"schedule({permission}={value!r}): {permission} must be True or False")
     if proof_budget is not None and (isinstance(proof_budget, bool) or not isinstance(proof_budget, int) or proof_budget < 1):
         raise ScheduleError(f"schedule(proof_budget={proof_budget!r}): the budget must be a positive number of isl operations")
-    program = replace(program, reassociate=program.reassociate | frozenset(named), contract=program.contract or contract)
+    program = replace(
+        program,
+        reassociate=program.reassociate | frozenset(named),
+        contract=program.contract or contract,
+        hardware_rounding=program.hardware_rounding or hardware_rounding,
+    )
     memory = Memory()
     return Schedule(core.finish(program, memory=memory), Trace(), proof_budget, memory=memory)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff
-from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Guard, Loop, Node, Program, Read
-from tilec.ir.tree import Body, Position, map_addresses
+from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Guard, Loop, Node, Prefetch, Program, Read
+from tilec.ir.tree import Body, Position, map_addresses, sites
 from tilec.poly.regions import NoBox, Piece, Span, box
 from tilec.schedule.core import choice, primitive
 from tilec.schedule.names import display, find_buffer, find_loop
@@ -56,6 +56,8 @@ def place(program: Program, buffer: str, memory: str, at: str | None = None) -> 
 
 def stored(program: Program, b: Buffer, memory: str, owner: Position, found: Sequence[Use]) -> Program:
     """The program with the buffer's box derived for that owner (() is the program) and every access readdressed."""
+    if any(isinstance(s.action, Prefetch) and s.action.address.buffer == b.name for s in sites(program.body)):
+        raise ScheduleError(f"'{b.name}' is fetched ahead by prefetches, which name its cells as they are: prefetch last")
     path = loops_to(program.body, owner)
     tile = boxed(program, b, path[-1].var if path else None, [u.piece for u in found], [loop.var for loop in path])
     new = replace(b, shape=tile.shape, memory=memory, owner=path[-1].var if path else None, placed=True, layout=None)

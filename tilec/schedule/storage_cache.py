@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff, Constraint
-from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Loop, Program
+from tilec.ir.program import MEMORIES, THREAD_KINDS, Address, Buffer, Copy, Identity, Leaf, Loop, Merge, Program
 from tilec.ir.tree import Body, Position, loops
 from tilec.poly.bounds import nest
 from tilec.poly.regions import Piece, covers, hull
@@ -27,11 +27,11 @@ def _refuse_partial(b: Buffer) -> None:
 
 
 @primitive("storage")
-def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | None = None) -> Program:
+def cache_read(program: Program, buffer: str, at: str | None, memory: str, into: str | None = None) -> Program:
     """Copy what one iteration of a loop reads of a buffer into a nearer memory, and read it there.
 
-    1. Something inside `at` reads `buffer`; `buffer` is not owned by a loop inside `at`.
-    2. `memory` is global, shared, register or scratch; shared not at or below a thread loop.
+    1. Something inside `at` reads `buffer`; `buffer` is not owned by a loop inside `at`. at=None: the whole program.
+    2. `memory` is global, shared, register or scratch; shared not at or below a thread loop. With at=None global or scratch.
     3. `into` is a free name; by default `buffer_memory`.
     4. The cells read have a box of fixed extent (constant, or affine in the sizes).
     5. No block loop stands directly inside `at`.
@@ -44,10 +44,13 @@ def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | 
                                                  for i in 0..64: … A_shared[i, k] …
     """
     b = find_buffer(program, buffer)
-    position = find_loop(program, at)
+    position = () if at is None else find_loop(program, at)
+    if at is None:
+        choice(memory, "the memory of a copy for the whole program", ("global", "scratch"))
     readers = [u for u in uses(program, b.name, position) if not u.write]
     if not readers:
-        raise ScheduleError(f"nothing inside '{at}' reads '{b.name}'. Loops around its reads: {_around(program, b, False)}")
+        where = f"inside '{at}' " if at is not None else ""
+        raise ScheduleError(f"nothing {where}reads '{b.name}'. Loops around its reads: {_around(program, b, False)}")
     _refuse_partial(b)
     cache = _Cache.of(program, b, position, memory, into, readers)
     before = (*position, min(u.position[len(position)] for u in readers))
@@ -58,7 +61,13 @@ def cache_read(program: Program, buffer: str, at: str, memory: str, into: str | 
 
 @primitive("storage")
 def cache_write(
-    program: Program, buffer: str, at: str, memory: str, load: bool | str = "auto", into: str | None = None
+    program: Program,
+    buffer: str,
+    at: str,
+    memory: str,
+    load: bool | str = "auto",
+    into: str | None = None,
+    merge: bool = False,
 ) -> Program:
     """Write a part of a buffer in a nearer memory during one iteration of a loop, then copy it out.
 
@@ -67,6 +76,9 @@ def cache_write(
     3. The cells accessed have a box of fixed extent.
     4. `load` is "auto", True or False. "auto" copies the old values in first where one is read, or where the copy out holds a
        cell that is not always written; False never does (the proof then refuses what needs it).
+    5. merge=True: the cache starts at the neutral element and is added to the buffer's cells at the end, so that their old values
+       are needed only there. Inside `at` one updating statement alone accesses the buffer, and `load` is "auto". The proof asks
+       for reassociate, unless the operation is max, min or an integer one.
 
         for i:                               for i:
             for k:                               C_register: f32[N] in register
@@ -79,6 +91,10 @@ def cache_write(
     position = find_loop(program, at)
     if load not in (True, False, "auto"):
         raise ScheduleError(f'load must be "auto", True or False, not {load!r}')
+    if not isinstance(merge, bool):
+        raise ScheduleError(f"merge must be True or False, not {merge!r}")
+    if merge:
+        return accumulated(program, b, position, memory, load, into)
     found = uses(program, b.name, position)
     writes = [u for u in found if u.write]
     if not writes:
@@ -95,6 +111,51 @@ def cache_write(
     body = redirect(program, b.name, position, cache.address)
     body = insert(body, last, after=out)
     return replace(program, body=insert(body, first, before=old), buffers=(*program.buffers, cache.buffer))
+
+
+def accumulated(program: Program, b: Buffer, position: Position, memory: str, load: bool | str, into: str | None) -> Program:
+    """cache_write(merge=True): a partial result of one slot, from the neutral element, merged into the buffer at the end."""
+    at = display(program, position)
+    found = uses(program, b.name, position)
+    if load != "auto":
+        raise ScheduleError(f"with merge=True nothing is loaded: leave load out, not {load!r}")
+    if b.role == "partial":
+        raise ScheduleError(f"'{b.name}' holds partial results already")
+    texts = [u.site.action.statement if isinstance(u.site.action, Leaf) else type(u.site.action).__name__ for u in found]
+    if len(found) != 1 or not found[0].update or not isinstance(found[0].site.action, Leaf):
+        what = ", ".join(texts) or "nothing"
+        raise ScheduleError(
+            f"inside '{at}' one updating statement alone must access '{b.name}', to be merged; it is accessed by {what}. "
+            "Possible: a loop that holds the updates only (reorder or distribute moves the rest out)"
+        )
+    leaf = found[0].site.action
+    op = program.statement[leaf.statement].op
+    root = program.source.buffer[b.root or b.name]
+    cache = _Cache.of(program, b, position, memory, into or free_name(program, f"{b.name}_part"), found)
+    name = cache.name
+    rank = len(cache.tile.kept)
+
+    def nest_of(prefix: str, end: bool) -> Body:
+        names = next(
+            ns for t in (prefix, f"{prefix}2", f"{prefix}3") if cache.outer_free(ns := [f"{t}.{n}" for n in range(rank)])
+        )
+        conditions = [c.subs({f"#{n}": v for n, v in enumerate(names)}) for c in cache.region([found[0].piece])]
+        bounds, guards = nest(names, conditions, program.sizes, program.where, cache.known)
+        cell = cache.tile.logical([Aff.of(v) for v in names])
+        near = Address(name, (Aff(0), *(Aff.of(v) for v in names)))
+        far = Address(b.name, source_address(program, b, cache.found, cache.outer)(cell))
+        body: Body = (Merge(far, near, op, cell, cell) if end else Identity(near, op, cell),)
+        body = guarded([g for g in guards if g.names & set(names)], body)
+        for var, (lower, upper) in reversed(list(zip(names, bounds, strict=True))):
+            body = (Loop(var, lower, upper, body),)
+        return guarded([g for g in guards if not g.names & set(names)], body)
+
+    partial = replace(cache.buffer, role="partial", shape=(Aff(1), *cache.tile.shape), root=root.name)
+    address = lambda logical: Address(name, (Aff(0), *cache.tile.physical(logical)))  # noqa: E731
+    body = redirect(program, b.name, position, address)
+    here = (*position, found[0].position[len(position)])
+    body = insert(body, here, before=nest_of(name, False), after=nest_of(b.name, True))
+    return replace(program, body=body, buffers=(*program.buffers, partial))
 
 
 @dataclass(frozen=True)
@@ -123,8 +184,9 @@ class _Cache:
         default = free_name(program, f"{b.name}_{memory}")
         name = default if into is None else new_name(program, into)
         root = b.root or b.name
-        buffer = Buffer(name, b.dtype, (), "cache", memory, outer[-1], root=root, placed=True)
-        tile = boxed(program, buffer, outer[-1], [u.piece for u in found], outer)
+        owner = outer[-1] if outer else None
+        buffer = Buffer(name, b.dtype, (), "cache", memory, owner, root=root, placed=True)
+        tile = boxed(program, buffer, owner, [u.piece for u in found], outer)
         known = conditions_to(program.body, position)
         return _Cache(program, b, replace(buffer, shape=tile.shape), tile, outer, known, tuple(found))
 

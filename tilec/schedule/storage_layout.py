@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from tilec.errors import InternalError, ScheduleError
-from tilec.ir.layouts import ARGUMENTS, address, allocated
+from tilec.ir.layouts import ARGUMENTS, address, allocated, digits_fault
 from tilec.ir.program import Buffer, Layout, Program
 from tilec.schedule.core import choice, integer, primitive
 from tilec.schedule.names import find_buffer
@@ -17,12 +18,16 @@ MOST_CELLS = 1 << 20  # larger buffers rely on the rules alone
 
 
 @primitive("storage")
-def layout(program: Program, buffer: str, name: str, first: int, second: int) -> Program:
+def layout(
+    program: Program, buffer: str, name: str, first: int | tuple[tuple[int, int, int], ...], second: int | None = None
+) -> Program:
     """Lay a buffer's cells out differently; values and indices stay as they are.
 
     1. `buffer` is a cache or a placed temporary of at least one dimension (two for "xor").
     2. ("pad", dim, n): n >= 1 unused elements at the end of dimension dim. ("panels", dim, width): width >= 1.
        ("xor", row, column): two dimensions; the extent of `column` is constant and a power of two.
+       ("digits", ((dim, divisor, modulus), …)): the digits (i_dim // divisor) mod modulus, outermost first, that together tell
+       all indices apart; modulus 0 for the leading digit of a dimension, negative to run a digit backwards.
     3. Every cell has an address of its own inside the allocation (checked cell by cell up to a million).
 
         A_shared: bf16[64, 32] in shared    ->    A_shared: bf16[64, 32] in shared, pad(1, 8)
@@ -32,6 +37,12 @@ def layout(program: Program, buffer: str, name: str, first: int, second: int) ->
     if b.role == "param" or (b.role == "temp" and not b.placed):
         why = "is a parameter: its caller lays it out" if b.role == "param" else "is not placed yet: place it first"
         raise ScheduleError(f"'{b.name}' {why}")
+    if name == "digits":
+        new = Layout(name, _digits(b, first, second))
+        _check_bijection(b, new)
+        return _laid_out(program, b, new)
+    if isinstance(first, tuple) or second is None:
+        raise ScheduleError(f'"{name}" takes two integers, {ARGUMENTS[name][0]} and {ARGUMENTS[name][1]}')
     dims, amount = ((first, second), 0) if name == "xor" else ((first,), integer(second, ARGUMENTS[name][1]))
     for d, what in zip(dims, ARGUMENTS[name], strict=False):
         if integer(d, what, 0) >= len(b.shape):
@@ -40,7 +51,24 @@ def layout(program: Program, buffer: str, name: str, first: int, second: int) ->
         _check_xor(b, first, second)
     new = Layout(name, (first, second if name == "xor" else amount))
     _check_bijection(b, new)
+    return _laid_out(program, b, new)
+
+
+def _laid_out(program: Program, b: Buffer, new: Layout) -> Program:
     return replace(program, buffers=tuple(replace(x, layout=new) if x.name == b.name else x for x in program.buffers))
+
+
+def _digits(b: Buffer, given: Any, second: Any) -> tuple[int, ...]:
+    example = '"digits" takes triples ((dim, divisor, modulus), …), outermost first'
+    if second is not None or not isinstance(given, tuple) or not all(isinstance(t, tuple) and len(t) == 3 for t in given):
+        raise ScheduleError(example)
+    flat = tuple(n for t in given for n in t)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in flat):
+        raise ScheduleError(f"{example}: integers only")
+    fault = digits_fault(flat, len(b.shape))
+    if fault:
+        raise ScheduleError(f"{fault} ('{b.name}' has {len(b.shape)} dimensions)")
+    return flat
 
 
 def _check_xor(b: Buffer, row: int, column: int) -> None:
