@@ -24,13 +24,14 @@ class Row:
     inputs: str
     expected: Mapping[str, Any]
     tolerance: str
+    status: str
 
 
 def rows() -> list[Row]:
     with open(LEDGER, encoding="utf-8") as f:
         lines = (line for line in f if not line.startswith("#"))
         table = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [Row(r["id"], r["area"], r["inputs"], parse(r["exact_recomputed"]), r["tolerance"]) for r in table]
+        return [Row(r["id"], r["area"], r["inputs"], parse(r["exact_recomputed"]), r["tolerance"], r["status"]) for r in table]
 
 
 def parse(text: str) -> dict[str, Any]:
