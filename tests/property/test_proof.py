@@ -28,9 +28,13 @@ from tilec.ir.dtypes import to_storage
 from tilec.ir.expr import Load
 from tilec.ir.interp import run
 from tilec.ir.printer import text
-from tilec.ir.program import Address, Buffer, Leaf, Program
-from tilec.poly.isl import Memory
+from tilec.ir.program import Address, Barrier, Buffer, Leaf, Program
+from tilec.ir.tree import sites
+from tilec.poly.access import Relations
+from tilec.poly.concurrency import HappensBefore
+from tilec.poly.isl import Memory, Solver
 from tilec.poly.prove import prove, prove_step
+from tilec.poly.verdict import Unresolved
 
 PAIRS = int(os.environ.get("TILEC_PROPERTY_PAIRS", "2000"))
 CHUNKS = 40
@@ -127,6 +131,28 @@ def test_what_a_chain_remembers_changes_no_answer(seed: int) -> None:
         program, done = rewritten(rng, original)
         fresh = prove_step(original, program, BUDGET)
         assert prove_step(original, program, BUDGET, memory) == fresh, f"{done}\n{text(original)}\n{text(program)}\n{fresh}"
+
+
+def test_fences_are_barriers_between() -> None:
+    """Where the text alone says that barriers order two accesses, the relations say so, too."""
+    fenced, races = 0, 0
+    for seed in range(400):
+        rng = Random(200_000 + seed)
+        original = random_program(rng)
+        program, done = rewritten(rng, original)
+        if not any(isinstance(s.action, Barrier) for s in sites(program.body)):
+            continue
+        hb = HappensBefore(Relations(Solver(program.sizes, program.where), program))
+        for a, b in hb.conflicts():
+            try:
+                found = list(hb._threads(a, b))
+            except Unresolved:
+                continue
+            races += bool(found)
+            if hb.fenced(a, b):
+                fenced += 1
+                assert not found, f"{a} {b} {done}\n{text(program)}"
+    assert fenced > 40 and races > 5, (fenced, races)
 
 
 def test_strided_reads_are_not_forgotten() -> None:

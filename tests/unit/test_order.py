@@ -17,10 +17,12 @@ from tilec import workloads
 from tilec.errors import LegalityError
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.expr import Binary, Const
-from tilec.ir.program import Buffer, Copy, Guard, Inline, Leaf, Loop, Node, Program
+from tilec.ir.program import Barrier, Buffer, Commit, Copy, Guard, Inline, Leaf, Loop, Node, Program, Wait
 from tilec.ir.tree import transform
 from tilec.poly import order, prove
-from tilec.poly.isl import Memory
+from tilec.poly.access import Relations
+from tilec.poly.concurrency import HappensBefore
+from tilec.poly.isl import Memory, Solver
 from tilec.schedule.schedule import start
 
 N, I = Aff.of("N"), Aff.of("i")
@@ -143,8 +145,49 @@ def test_races_are_asked_after_the_order(monkeypatch: pytest.MonkeyPatch):
     p = changed(original, h.loop("i", "N", h.own_leaf(s), kind="parallel"))
     assert order.order_kept(original, p)
     assert prove.prove_step(original, p).status == "illegal"
-    monkeypatch.setattr(prove, "machine_order", lambda r, notes: iter(()))
+    monkeypatch.setattr(prove, "machine_order", lambda r, notes, quick: iter(()))
     assert prove.prove_step(original, p).status == "legal"
+
+
+def in_phases(*body: Node) -> Program:
+    """for r: t[i] = x[r,i] by 8 threads, then y[r,i] = t[7-i] by 8 threads; `body` is what runs in each r, barriers included."""
+    r, i = Aff.of("r"), Aff.of("i")
+    rows = tuple(Buffer(n, "f32", h.affs("N", 8), "param") for n in ("x", "y"))
+    s0 = h.statement("S0", {"r": "N", "i": 8}, h.access("t", i), "=", h.F0, h.access("x", r, i))
+    s1 = h.statement("S1", {"r": "N", "i": 8}, h.access("y", r, i), "=", h.F0, h.access("t", 7 - i))
+    whole = h.loop("r", "N", h.loop("i", 8, h.own_leaf(s0)), h.loop("i", 8, h.own_leaf(s1)))
+    buffers = (*rows, Buffer("t", "f32", h.affs(8)))
+    original = Program("phases", ("N",), (), (), buffers, (s0, s1), (whole,))
+    first, second = (h.loop("i", 8, h.own_leaf(s), kind="thread.x") for s in (s0, s1))
+    parts = [first if n is s0_here else second if n is s1_here else n for n in body]
+    shared = Buffer("t", "f32", h.affs(8), memory="shared", owner="b", placed=True)
+    block = h.loop("b", 1, h.loop("r", "N", *parts), kind="block.x")
+    return changed(original, block, buffers=(*rows, shared))
+
+
+s0_here, s1_here = Commit(), Wait(0)  # where the two phases stand in `body`
+
+
+@pytest.mark.parametrize(
+    ("body", "sound"),
+    [
+        ((s0_here, s1_here), False),
+        ((s0_here, Barrier(), s1_here), False),  # the next r writes what this one still reads
+        ((Barrier(), s0_here, s1_here), False),
+        ((Barrier(), s0_here, Barrier(), s1_here), True),
+        ((s0_here, Barrier(), s1_here, Barrier()), True),
+    ],
+)
+def test_fences_stand_between_phases_and_between_iterations(body: Body, sound: bool, monkeypatch: pytest.MonkeyPatch):
+    p = in_phases(*body)
+    hb = HappensBefore(Relations(Solver(p.sizes, p.where), p))
+    pairs = [(a, b) for a, b in hb.conflicts() if a.site != b.site]
+    assert len(pairs) == 1 and hb.fenced(*pairs[0]) == sound
+    assert prove.prove(p.source, p).status == ("legal" if sound else "illegal")
+    step = prove.prove_step(p.source, p)
+    assert (step.status, step.method) == (("legal", "order") if sound else ("illegal", "full"))
+    monkeypatch.setattr(HappensBefore, "fenced", lambda self, a, b: a.site != b.site)
+    assert prove.prove_step(p.source, p).status == "legal"
 
 
 def test_a_statement_that_is_inlined_leaves_no_reader_of_its_cells():

@@ -60,7 +60,7 @@ def _inserted(program: Program, solver: Solver) -> Program:
     for _ in range(_MOST):
         try:
             with solver.guard():
-                hb = HappensBefore(Relations(solver, program))
+                hb = HappensBefore(Relations(solver, program), quick=True)
                 places = {p for race in hb.thread_races() if (p := _place(hb, race)) is not None}
         except (OutOfBudget, Unresolved):
             return program

@@ -9,12 +9,12 @@ Two accesses of one physical cell, at least one of them a write, must be ordered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Copy, Loop, Program
+from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier, Copy, Loop, Program
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged
 from tilec.poly.cells import cell, owner_depth, thread_indices
@@ -64,10 +64,14 @@ def _thread_bound(site: Site) -> bool:
 
 
 class HappensBefore(Synchronisation):
-    """The races of one program, found pair of accesses by pair of accesses."""
+    """The races of one program, found pair of accesses by pair of accesses.
 
-    def __init__(self, r: Relations):
+    quick: where barriers stand right between two phases the text alone answers; else every pair is asked in isl.
+    """
+
+    def __init__(self, r: Relations, *, quick: bool = False):
         super().__init__(r)
+        self.quick = quick
         self.has_async = any(isinstance(s.action, Copy) and s.action.asynchronous for s in r.sites)
 
     # -- what conflicts ----------------------------------------
@@ -180,7 +184,7 @@ class HappensBefore(Synchronisation):
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
         if not (_thread_bound(sa) or _thread_bound(sb)) or self.r.program.buffer[a.address.buffer].memory == "register":
             return
-        if not self.one_launch(sa, sb):
+        if not self.one_launch(sa, sb) or (self.quick and self.fenced(a, b)):
             return
         for first, second, pairs in self.between_threads(a, b):
             open_pairs = pairs.to_union_map().subtract(self.barrier_between(first, second))
@@ -192,10 +196,11 @@ class HappensBefore(Synchronisation):
     def between_threads(self, a: Tagged, b: Tagged) -> list[tuple[Tagged, Tagged, Map]]:
         """(first, second, { first -> second : one cell, in one block, first precedes second, by two threads }), if there are."""
 
+        if self.solver.once(("one thread", *self.sides(a, b)), lambda: self.same_cell(a, b).is_subset(self.same_thread(a, b))):
+            return []
+
         def find() -> list[Map]:
             cells, threads = self.same_cell(a, b), self.same_thread(a, b)
-            if cells.is_subset(threads):
-                return []
             out = [cells.intersect(self.together_before(a, b, one_launch=True)).subtract(threads)]
             if a is not b:
                 before = self.together_before(b, a, one_launch=True)
@@ -211,12 +216,39 @@ class HappensBefore(Synchronisation):
 
     def _known(self, kind: str, a: Tagged, b: Tagged, find: Callable[[], list[Map]]) -> list[Map]:
         """What `find` finds, or what it found of two accesses of the same content and order; then the tags may be old."""
-        sides = tuple((self.r.content[t.site], *self.places[t.tag]) for t in (a, b))
         orders = tuple(
             comparison(*self.r.moments[y.tag], *self.r.moments[x.tag], self.alike(x, y, one_launch=kind == "threads"))
             for x, y in ((a, b), (b, a))
         )
-        return self.solver.once((kind, a is b, a.site == b.site, *sides, *orders), find)
+        return self.solver.once((kind, a is b, a.site == b.site, *self.sides(a, b), *orders), find)
+
+    def sides(self, a: Tagged, b: Tagged) -> tuple[Hashable, ...]:
+        """All that two accesses depend on, but their order."""
+        return tuple((self.r.content[t.site], *self.places[t.tag]) for t in (a, b))
+
+    def fenced(self, a: Tagged, b: Tagged) -> bool:
+        """Do barriers next to the two phases that hold a and b order them, whatever their iterations?
+
+        Let a and b stand under two children of one node. A barrier that is a child between them runs after a and before b in
+        each iteration of the node, so it stands between any a and a later b. One before a's child or after b's does so
+        between any b and an a of a later iteration.
+        """
+        sa, sb = self.r.sites[a.site], self.r.sites[b.site]
+        nodes, shared = common(sa, sb)
+        left, right = sorted((sa.position[nodes], sb.position[nodes]))
+        if left == right or any(n.kind in THREAD_KINDS for n in sa.path[:nodes] if isinstance(n, Loop)):
+            return False
+        region = self.region(a.site)
+        cuts = [
+            self.r.sites[k].position[nodes]
+            for k in self.actions(Barrier)
+            if len(self.r.sites[k].position) == nodes + 1
+            and self.r.sites[k].position[:nodes] == sa.position[:nodes]
+            and self.region(k) == region == self.region(b.site)
+        ]
+        between = any(left < cut < right for cut in cuts)
+        again = any(loop.var not in self.alike(a, b, one_launch=True) for loop in sa.loops[:shared])
+        return between and (not again or any(cut < left or cut > right for cut in cuts))
 
     def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         for first, second in ((a, b), (b, a)):

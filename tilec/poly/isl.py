@@ -20,7 +20,7 @@ from tilec.ir.affine import Aff, Constraint, Div
 from tilec.ir.program import Program
 
 DEFAULT_BUDGET = 20_000_000  # isl operations; a proof of the GEMM chain takes some 10^5
-MOST_KEPT = 20_000  # relations that a chain of steps remembers before it begins anew
+MOST_KEPT = 5_000  # relations that a chain of steps remembers (some 25 a step, 10 KB each) before it begins anew
 
 Made = TypeVar("Made")
 
