@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tilec import errors
     from tilec.api import (
         CallProgram,
+        Compiled,
         Kernel,
         Schedule,
         SharedTile,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         kernel,
         launch_counts,
         limit_by_doubling,
+        load,
         loads_needed,
         occupancy,
         operand_sharing,
@@ -56,7 +58,7 @@ __version__ = "0.1.0"
 _HOME = {
     **dict.fromkeys(
         (
-            *("Kernel", "Schedule", "kernel", "target", "tune", "workload"),
+            *("Compiled", "Kernel", "Schedule", "kernel", "load", "target", "tune", "workload"),
             *("occupancy", "pipeline_time", "roofline"),
             *("SharedTile", "bank_rounds", "global_sectors", "operand_sharing", "tiles", "waves"),
             *("blocks_needed", "bytes_in_flight", "effective_bandwidth", "loads_needed", "warps_needed"),
@@ -76,6 +78,7 @@ _MODULES = (
 
 __all__ = [
     "CallProgram",
+    "Compiled",
     "Kernel",
     "Schedule",
     "SharedTile",
@@ -105,6 +108,7 @@ __all__ = [
     "kernel",
     "launch_counts",
     "limit_by_doubling",
+    "load",
     "loads_needed",
     "occupancy",
     "operand_sharing",

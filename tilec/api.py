@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilec import workloads
-from tilec.codegen import numpy_source, tile
+from tilec.codegen import c_source, numpy_source, tile
 from tilec.cost.banks import SharedTile, bank_rounds, global_sectors
 from tilec.cost.caches import CacheMisses, cache_misses
 from tilec.cost.calls import (
@@ -42,14 +44,16 @@ from tilec.cost.pipeline import pipeline_time
 from tilec.cost.price import price
 from tilec.cost.raster import operand_sharing
 from tilec.cost.roofline import roofline
-from tilec.errors import LanguageError, ScheduleError
+from tilec.errors import CountError, LanguageError, ScheduleError
 from tilec.ir import interp
 from tilec.ir.arguments import signature
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.lang.kernel import Definition, define
 from tilec.poly.wellformed import check as check_wellformed
-from tilec.runtime import numpy_run
+from tilec.runtime import c_callable, c_run, numpy_run
+from tilec.runtime.c_callable import Compiled
+from tilec.runtime.c_load import load
 from tilec.runtime.call import bind
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
@@ -67,8 +71,28 @@ def _interpreter(program: Program) -> Runner:
 
 
 # What a backend's name means: text of a program, and a way to run it.
-EMITTERS: Mapping[str, Callable[[Program], str]] = {"pseudocode": text, "tile": tile.text, "numpy": numpy_source.emit}
-RUNNERS: Mapping[str, Callable[[Program], Runner]] = {"numpy": numpy_run.runner, "interpreter": _interpreter}
+# An emitter's and a builder's keywords are the options of emit and build; a runner is for one run of all written parameters.
+EMITTERS: Mapping[str, Callable[..., str]] = {
+    "pseudocode": text,
+    "tile": tile.text,
+    "numpy": numpy_source.emit,
+    "c": c_source.emit,
+}
+RUNNERS: Mapping[str, Callable[[Program], Runner]] = {
+    "numpy": numpy_run.runner,
+    "interpreter": _interpreter,
+    "c": c_run.runner,
+}
+BUILDERS: Mapping[str, Callable[..., Callable[..., Any]]] = {"c": c_callable.build}
+
+
+def _options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
+    """ScheduleError for an option that the backend has not."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    known = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "about"]
+    wrong = [n for n in options if n not in known]
+    if wrong:
+        raise ScheduleError(f"{what}: no option '{wrong[0]}'. Options: {', '.join(known) or 'none'}")
 
 
 def _choose(table: Mapping[str, T], name: str, what: str) -> T:
@@ -186,13 +210,27 @@ class Schedule(base.Schedule):
         """
         return cache_misses(self.program, capacity_bytes, line_bytes, sizes)
 
-    def emit(self, backend: str) -> str:
-        """The code as text: "pseudocode", "tile" or "numpy". ScheduleError lists the backends for another name."""
-        return _choose(EMITTERS, backend, "emit")(self.program)
+    def emit(self, backend: str, **options: Any) -> str:
+        """The code as text: "pseudocode", "tile", "numpy" or "c" (vector_bytes=32: the registers its vectors are shaped for).
 
-    def build(self, backend: str = "numpy") -> Callable[..., Any]:
-        """A function called like the kernel that runs this schedule: by generated NumPy code, or by the "interpreter"."""
-        runner = _choose(RUNNERS, backend, "build")(self.program)
+        ScheduleError lists the backends for another name, and the options for another option.
+        """
+        emitter = _choose(EMITTERS, backend, "emit")
+        _options(emitter, options, f'emit("{backend}")')
+        return emitter(self.program, **options)
+
+    def build(self, backend: str = "numpy", **options: Any) -> Callable[..., Any]:
+        """A function called like the kernel that runs this schedule: by generated NumPy code, by compiled "c", or by the
+        "interpreter".
+
+        Of "c": compiler=, threads=, flags=, vector_bytes=, timeout= (docs/c.md); MeasureError without a compiler.
+        """
+        make = _choose(RUNNERS, backend, "build")
+        if backend in BUILDERS:
+            _options(BUILDERS[backend], options, f'build("{backend}")')
+            return BUILDERS[backend](self.program, **options, about=self._about)
+        _options(make, options, f'build("{backend}")')
+        runner = make(self.program)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = bind(self.program, args, kwargs)
@@ -201,6 +239,21 @@ class Schedule(base.Schedule):
         call.__name__ = call.__qualname__ = self.program.name
         call.__doc__ = f"{signature(self.program)}, scheduled, by {backend}"
         return call
+
+    def _about(self) -> dict[str, Any]:
+        """What a saved schedule says about itself: its steps, permissions, pseudocode and costs."""
+        p = self.program
+        try:
+            cost: Any = json.loads(self.cost().to_json())
+        except (CountError, ScheduleError) as e:
+            cost = {"refused": str(e)}
+        return {
+            "schedule": json.loads(self.trace.to_json()),
+            "reassociate": sorted(p.reassociate),
+            "contract": p.contract,
+            "pseudocode": text(p),
+            "cost": cost,
+        }
 
     def run(self, /, *args: Any, backend: str = "numpy", **kwargs: Any) -> Any:
         """Build and call once: arguments and results as those of the kernel."""
@@ -263,6 +316,7 @@ def tune(
 
 __all__ = [
     "CallProgram",
+    "Compiled",
     "Cost",
     "Kernel",
     "Occupancy",
@@ -288,6 +342,7 @@ __all__ = [
     "kernel",
     "launch_counts",
     "limit_by_doubling",
+    "load",
     "loads_needed",
     "occupancy",
     "operand_sharing",

@@ -52,8 +52,15 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("show", "The pseudocode of a kernel or of its schedule.")
     scheduled(p)
-    p.add_argument("--form", default="element", help="element (default), or a backend: tile, numpy")
+    p.add_argument("--form", default="element", help="element (default), or a backend: tile, numpy, c")
     p.add_argument("--trace", action="store_true", help="the steps of the schedule as Python")
+
+    p = command("emit", "The code of a schedule: C, NumPy, or another backend's text.")
+    scheduled(p)
+    p.add_argument("--backend", default="c", help="c (default), numpy, tile, pseudocode")
+    p.add_argument("-o", "--output", metavar="PATH", help="write to this file (with --compile: into this folder)")
+    p.add_argument("--compile", action="store_true", help="c: compile, and save source, header, shared object and description")
+    p.add_argument("--vector-bytes", type=int, choices=(16, 32, 64), help="c: the vector registers it is shaped for")
 
     p = command("check", "The verdict on a schedule: legal, illegal with a witness, or unknown with the reason.")
     scheduled(p)

@@ -6,6 +6,7 @@ import argparse
 
 from tilec import api, workloads
 from tilec.cli_answer import Answer, Progress
+from tilec.cli_emit import emit
 from tilec.cli_load import load_kernel, load_schedule, parse_sizes
 from tilec.errors import LegalityError, ScheduleError, TargetError
 from tilec.report.cost import cost_data, cost_text
@@ -77,6 +78,11 @@ def command_show(o: argparse.Namespace, progress: Progress) -> Answer:
         "trace": [str(step) for step in s.trace],
     }
     return Answer(text.rstrip("\n"), data)
+
+
+def command_emit(o: argparse.Namespace, progress: Progress) -> Answer:
+    s, _ = _scheduled(o, progress)
+    return emit(s, o, progress)
 
 
 def command_check(o: argparse.Namespace, progress: Progress) -> Answer:

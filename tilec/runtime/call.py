@@ -45,8 +45,10 @@ def pure_outputs(program: Program) -> tuple[str, ...]:
     return tuple(n for n in written(program.source) if n not in needed)
 
 
-def bind(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+def bind(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any], pure: tuple[str, ...] | None = None) -> Call:
     """Match a call to the parameters, arrays and scalars in the order of the kernel; sizes that no shape gives are keywords.
+
+    pure: the outputs that may be omitted, where they are known already.
 
     Positional arguments are all parameters, or all but the only-written ones. Raises LanguageError for a wrong count, an unknown
     keyword, a written array that is read-only, and what ir/arguments.py checks: dtypes, shapes, sizes, aliasing, scalars.
@@ -58,7 +60,7 @@ def bind(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ca
     unknown = [k for k in values if k not in order]
     if unknown:
         raise LanguageError(f"{name}: no parameter or size '{unknown[0]}'\n  expected: {signature(source)}")
-    pure = pure_outputs(program)
+    pure = pure_outputs(program) if pure is None else pure
     rest = [p for p in order if p not in values]
     needed = [p for p in rest if p not in pure]
     if len(args) not in (len(rest), len(needed)):

@@ -1,0 +1,174 @@
+"""Actions as C lines: what a leaf computes, copies, identities, merges; for one iteration or along lanes."""
+
+from __future__ import annotations
+
+from tilec.codegen import c_convert
+from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, number
+from tilec.codegen.c_lines import Cell, Lines
+from tilec.codegen.c_place import NotVector, Place
+from tilec.codegen.c_scope import LANE, simplified
+from tilec.codegen.c_values import Value, Values
+from tilec.ir.affine import Aff
+from tilec.ir.dtypes import DTYPES, encode, promote
+from tilec.ir.evaluate import neutral
+from tilec.ir.program import Address, Copy, Identity, Leaf, Merge, Read
+from tilec.lower.nests import target_of
+
+
+class Actions(Lines):
+    """Values and stores on top of the lines."""
+
+    def values(self, place: Place) -> Values:
+        return Values(
+            self.helpers,
+            place.width,
+            lambda r: self.load(r, place),
+            lambda e: self.index(e, place),
+            lambda n: self.names[n],
+            self.program.contract,
+        )
+
+    def load(self, read: Read, place: Place) -> Value:
+        if not isinstance(read, Address):
+            statement = self.program.statement[read.statement]
+            dtype = self.program.source.buffer[statement.target.buffer].dtype
+            values = self.values(place)
+            env = dict(zip(statement.loops, read.instance, strict=True))
+            v = values.value(statement.value, env, read.reads)
+            if v.dtype == "bool":
+                v = values.convert(v, "i32")
+            return values.rounded(v, dtype)
+        cell = self.cell(read, place)
+        text, wide = self.raw(cell, place)
+        n = place.width if wide else 1
+        back = c_convert.decode(self.helpers, cell.buffer.dtype, n)
+        arithmetic = DTYPES[cell.buffer.dtype].arithmetic
+        value = Value(f"{back}({text})" if back else text, arithmetic, wide)
+        if not cell.at or not (place.lanes or place.unrolled):
+            return value
+        known = self.loads.get(value.text)
+        if known is None:
+            name = self.new(cell.name)
+            self.line(place, f"const {self.helpers.type(HOLDS[arithmetic], n)} {name} = {value.text};")
+            known = self.loads[value.text] = Value(name, arithmetic, wide)
+        return known
+
+    def index(self, aff: Aff, place: Place) -> Value:
+        e, scope = place.aff(aff), self.scope(place)
+        if LANE not in e.names:
+            return Value(f"(i32)({scope.aff(e)})", "i32", False, 8)
+        n = place.width
+        kind = self.helpers.type("i32", n)
+        items = [f"(i32)({scope.aff(simplified(e.subs({LANE: lane}), place.ranges))})" for lane in range(n)]
+        return Value(f"({kind}){{{', '.join(items)}}}", "i32", True)
+
+    # actions ---------------------------------------------------------------------------------------------------------
+
+    def leaf(self, leaf: Leaf, place: Place) -> None:
+        statement = self.program.statement[leaf.statement]
+        values = self.values(place)
+        env = dict(zip(statement.loops, leaf.instance, strict=True))
+        target = self.cell(leaf.target, place)
+        dtype = target.buffer.dtype
+        if statement.op == "=":
+            v = values.value(statement.value, env, leaf.reads)
+        else:
+            arithmetic = promote(DTYPES[dtype].arithmetic, statement.value.dtype)
+            old = values.convert(self._old(target, leaf.target, place), arithmetic)
+            v = self._updated(statement.op, arithmetic, old, statement.value, env, leaf.reads, values)
+        self.write(target, values, v, place, f"  // {statement.name}")
+
+    def _updated(self, op, arithmetic, old, value, env, reads, values: Values) -> Value:
+        product = getattr(value, "op", None) == "*" and value.dtype == arithmetic and arithmetic in ("f32", "f64")
+        if op == "+=" and self.program.contract and product:
+            a, b = (values.convert(values.value(x, env, reads), arithmetic) for x in (value.a, value.b))
+            return values.fma(arithmetic, a, b, old)
+        new = values.convert(values.value(value, env, reads), arithmetic)
+        return values.binary(op[:-1], arithmetic, old, new)
+
+    def _old(self, cell: Cell, a: Address, place: Place) -> Value:
+        text, wide = self.raw(cell, place)
+        back = c_convert.decode(self.helpers, cell.buffer.dtype, place.width if wide else 1)
+        return Value(f"{back}({text})" if back else text, DTYPES[cell.buffer.dtype].arithmetic, wide)
+
+    def write(self, cell: Cell, values: Values, v: Value, place: Place, note: str) -> None:
+        """Round to the buffer's format and store."""
+        if cell.wide and not v.wide:
+            v = Value(values.whole(v), v.dtype, True)
+        if v.wide and not cell.wide:
+            raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
+        if place.lanes is not None and not cell.wide and place.width > 1:
+            raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
+        self.put(cell, values.stored(v, cell.buffer.dtype), place, note)
+
+    def put(self, cell: Cell, raw: str, place: Place, note: str) -> None:
+        """Store elements."""
+        short, n = ELEMENT[cell.buffer.dtype], place.width
+        lanes = place.lanes
+        if cell.at:
+            self.loads = {t: v for t, v in self.loads.items() if cell.name not in t}
+        if not cell.wide:
+            where = f"{cell.name}[{cell.at[0]}]" if cell.at else cell.name
+            self.line(place, f"{where} = {raw};{note}")
+            return
+        assert lanes is not None
+        if cell.holds_lanes:
+            where = f"{cell.name}[{cell.at[0]}]" if cell.at else cell.name
+            v = (self.storage.variables or {}).get(cell.buffer.name)
+            if lanes.count is not None and (lanes.narrowed or (v is not None and v.masked)):
+                raw = self._kept(short, n, lanes.count, raw, where)
+            self.line(place, f"{where} = {raw};{note}")
+            return
+        if cell.gathers:
+            kind, name = self.helpers.type(short, n), self.new("lanes")
+            self.line(place, f"const {kind} {name} = {raw};{note}")
+            for lane, at in enumerate(cell.at):
+                when = f"if ({lanes.count} > {lane}) " if lanes.count is not None else ""
+                self.line(place, f"{when}{cell.name}[{at}] = {name}[{lane}];")
+            return
+        pointer = cell.name if cell.at[0] == "0" else f"{cell.name} + {cell.at[0]}"
+        if lanes.count is not None:
+            self.line(place, f"{self.helpers.store_part(short, n)}({pointer}, {raw}, {lanes.count});{note}")
+        else:
+            self.line(place, f"{self.helpers.store(short, n)}({pointer}, {raw});{note}")
+
+    def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
+        """Active lanes of `raw`, the others as they were."""
+        mask = f"{self.helpers.part_mask(n)}({count})"
+        if BYTES[short] != 4:
+            kind = self.helpers.type(f"i{8 * BYTES[short]}", n)
+            mask = f"__builtin_convertvector({mask}, {kind})"
+        return f"{self.helpers.select(short, n)}({mask}, {raw}, {old})"
+
+    def move(self, action: Copy | Identity | Merge, place: Place) -> None:
+        target = self.cell(target_of(action), place)
+        values, dtype = self.values(place), target.buffer.dtype
+        match action:
+            case Copy():
+                source = self.cell(action.src, place)
+                if source.buffer.dtype != dtype:
+                    v = self.load(action.src, place)
+                    self.write(target, values, v, place, "  // copy")
+                    return
+                text, wide = self.raw(source, place)
+                if target.wide and not wide:
+                    text = f"{self.helpers.splat(ELEMENT[dtype], place.width)}({text})"
+                elif (wide and not target.wide) or (place.width > 1 and not target.wide):
+                    raise NotVector(f"all lanes write one cell of {target.buffer.name}")
+                self.put(target, text, place, "  // copy")
+            case Identity():
+                value = encode(dtype, neutral(action.op, dtype)).item()
+                short = ELEMENT[dtype]
+                text = str(value) if short in ("u8", "u16", "i8") else number(value, short)
+                if target.wide:
+                    text = f"{self.helpers.splat(short, place.width)}({text})"
+                elif place.width > 1:
+                    raise NotVector(f"all lanes write one cell of {target.buffer.name}")
+                self.put(target, text, place, f"  // identity of {action.op}")
+            case Merge():
+                source = self.program.buffer[action.src.buffer]
+                arithmetic = promote(DTYPES[dtype].arithmetic, DTYPES[source.dtype].arithmetic)
+                old = values.convert(self._old(target, action.dst, place), arithmetic)
+                new = values.convert(self.load(action.src, place), arithmetic)
+                v = values.binary(action.op.rstrip("="), arithmetic, old, new)
+                self.write(target, values, v, place, "  // merge")

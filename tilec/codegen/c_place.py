@@ -1,0 +1,137 @@
+"""Where C text is added: the loops around, what their variables stand for, which lanes are active, what is known to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from tilec.codegen.c_scope import LANE, Range, bounds, simplified
+from tilec.ir.affine import Aff, Constraint
+from tilec.ir.program import Loop
+
+
+class NotVector(Exception):
+    """A loop cannot run as lanes: the reason. It then runs one iteration after the other."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes of a vector: `count` is a C variable with how many are active (None: all), `key` tells counts apart."""
+
+    var: str
+    lanes: int
+    count: str | None = None
+    key: tuple[Aff, ...] = ()
+    narrowed: bool = False  # by a guard: lanes that are not active here are active elsewhere
+
+
+@dataclass(frozen=True)
+class Place:
+    path: tuple[Loop, ...] = ()
+    env: Mapping[str, Aff] = field(default_factory=dict)  # unrolled variables and those that run along lanes
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    known: Mapping[Aff, int] = field(default_factory=dict)  # e (without its constant) -> c, where e + c >= 0 holds
+    lanes: Lanes | None = None
+    widened: frozenset[str] = frozenset()  # buffers declared while lanes were active: a value per lane
+    depth: int = 1
+    parallel: bool = False
+    partial: bool = False  # on the side of a version where tiles are not full
+    branch: int = 0  # which version, to tell their counts apart
+    unrolled: bool = False
+
+    @property
+    def width(self) -> int:
+        return self.lanes.lanes if self.lanes else 1
+
+    def aff(self, e: Aff) -> Aff:
+        """With the variables replaced that no C loop runs."""
+        return simplified(e.subs(self.env) if self.env else e, self.ranges)
+
+    def affs(self, es: Iterable[Aff]) -> tuple[Aff, ...]:
+        return tuple(dict.fromkeys(self.aff(e) for e in es))
+
+    def holds(self, c: Constraint) -> bool | None:
+        """True or False where it is decided here, else None."""
+        e = self.aff(c.expr)
+        low, high = bounds(e, self.ranges)
+        if c.equal:
+            return True if low == high == 0 else False if low > 0 or high < 0 else None
+        if low >= 0:
+            return True
+        if high < 0:
+            return False
+        least = self.known.get(e - e.const)
+        return True if least is not None and least <= e.const else None
+
+    def knowing(self, cs: Iterable[Constraint]) -> Place:
+        known = dict(self.known)
+        for c in cs:
+            e = self.aff(c.expr)
+            rest = e - e.const
+            known[rest] = min(known.get(rest, e.const), e.const)
+        return replace(self, known=known)
+
+    def running(self, loop: Loop, lower: tuple[Aff, ...], upper: tuple[Aff, ...]) -> Place:
+        """Inside a C loop over the variable."""
+        low = max(bounds(e, self.ranges)[0] for e in lower)
+        high = min(bounds(e, self.ranges)[1] for e in upper) - 1
+        env = {n: v for n, v in self.env.items() if n != loop.var}
+        inside = {**self.ranges, loop.var: (low, max(low, high))}
+        return replace(self, path=(*self.path, loop), env=env, ranges=inside, depth=self.depth + 1)
+
+    def fixed(self, loop: Loop, value: Aff, lanes: Lanes | None = None) -> Place:
+        """With the variable replaced by an expression; its values are those of the expression."""
+        ranges = dict(self.ranges)
+        if lanes is not None:
+            ranges[LANE] = (0, lanes.lanes - 1)
+        env = {**self.env, loop.var: value}
+        return replace(self, path=(*self.path, loop), env=env, ranges=ranges, lanes=lanes or self.lanes, unrolled=True)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A loop's values: from `start` (a single lower bound), at most `most` of them; `exact` when always that many.
+
+    `needed`: the conditions under which it is exact.
+    """
+
+    start: Aff
+    most: int
+    exact: bool
+    needed: tuple[Constraint, ...]
+    gaps: tuple[Aff, ...]
+
+
+def extent(loop: Loop, place: Place) -> Extent | None:
+    """None when no constant bounds it by form, or it has several lower bounds."""
+    lower, upper = place.affs(loop.lower), place.affs(loop.upper)
+    start = lower[0]
+    if len(lower) > 1:
+        constants = [e.const for e in lower if e.is_const]
+        if len(constants) != len(lower):
+            return None
+        start = Aff(max(constants))
+    gaps = tuple(dict.fromkeys(simplified(u - start, place.ranges) for u in upper))
+    found = [g.const for g in gaps if g.is_const]
+    if not found:
+        return None
+    most = max(min(found), 0)
+    needed = tuple(Constraint(g - most) for g in gaps if not (g.is_const and g.const >= most))
+    open_ = tuple(c for c in needed if place.holds(c) is not True)
+    return Extent(start, most, not open_, open_, gaps)
+
+
+def everywhere(e: Aff, inner: Mapping[str, Range]) -> Aff | None:
+    """The least value of `e` over the inner variables, which have constant ranges; None when they have not."""
+    out = e
+    for name in e.names & set(inner):
+        c = out.coefficient(name)
+        if c == 0:
+            return None  # inside a division
+        low, high = inner[name]
+        value = low if c > 0 else high
+        if value in (inf, -inf):
+            return None
+        out = out.subs({name: int(value)})
+    return out

@@ -1,0 +1,141 @@
+"""Generated C, compiled: from a program to a recipe (text, compiler, flags), to a shared object in the cache.
+
+Objects are kept by the text, the compiler's version, the flags and the machine's instruction set; they are written aside and
+renamed, so that a reader never sees half of one. What is compiled in is removed whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tilec.codegen import c_face, c_source
+from tilec.errors import MeasureError, ScheduleError
+from tilec.ir.program import Program
+from tilec.runtime.compiler import Compiler, find
+from tilec.runtime.process import run_killable
+
+# no fusing, no reordering, two's complement: what the text says is what runs; without errno and traps compares stay vectors
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-Wno-psabi",
+)
+TIMEOUT = 120.0  # seconds of one compilation
+WIDTHS = (16, 32, 64)
+_TELLING = ("__AVX", "__SSE", "__FMA", "__F16C", "__BMI", "__ARM", "__x86_64", "__aarch64", "__linux", "__APPLE")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that makes the shared object; picklable, so that another process can compile it."""
+
+    name: str
+    text: str
+    entry: str
+    compiler: Compiler
+    flags: tuple[str, ...]
+    vector_bytes: int
+    machine: str  # what -march=native stands for here
+
+    @property
+    def key(self) -> str:
+        """Tells two objects apart."""
+        parts = (self.text, self.compiler.version, " ".join(self.flags), self.machine)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def recipe(program: Program, compiler: str | None = None, flags: Sequence[str] = (), vector_bytes: int | None = None) -> Recipe:
+    """The C text of a program and how it is compiled.
+
+    compiler: a program's name or path, else $CC, gcc, clang or cc. flags: further ones, after tilec's own. vector_bytes: the
+    registers that the text is shaped for, by default the machine's widest. MeasureError without a compiler.
+    """
+    if vector_bytes is not None and vector_bytes not in WIDTHS:
+        raise ScheduleError(f"vector_bytes={vector_bytes!r}: vector registers have {', '.join(map(str, WIDTHS))} bytes")
+    found = find(compiler)
+    width = vector_bytes or widest(found.path)
+    threads = ("-fopenmp",) if c_face.uses_threads(program) else ()
+    text = c_source.emit(program, width)
+    return Recipe(program.name, text, c_face.entry(program), found, (*FLAGS, *threads, *flags), width, machine(found.path))
+
+
+def widest(compiler: str) -> int:
+    """Bytes of this machine's vector registers, as the compiler knows it."""
+    macros = _macros(compiler)
+    return 64 if "__AVX512F__" in macros else 32 if "__AVX__" in macros else 16
+
+
+def machine(compiler: str) -> str:
+    """A name for the instruction set that -march=native stands for."""
+    return hashlib.sha256("\n".join(sorted(_macros(compiler))).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=8)  # a compiler's answer does not change while tilec runs
+def _macros(path: str) -> frozenset[str]:
+    """The instruction-set macros that -march=native defines."""
+    done = run_killable([path, "-march=native", "-dM", "-E", "-x", "c", os.devnull], timeout=20)
+    names = (line.split()[1] for line in done.out.splitlines() if line.startswith("#define "))
+    return frozenset(n for n in names if n.startswith(_TELLING))
+
+
+def cache_folder() -> Path:
+    """Where shared objects are kept: $TILEC_CACHE/c, else $XDG_CACHE_HOME/tilec/c, else ~/.cache/tilec/c."""
+    own = os.environ.get("TILEC_CACHE")
+    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilec"
+    return base / "c"
+
+
+def compile_recipe(made: Recipe, timeout: float = TIMEOUT, cache: Path | None = None) -> Path:
+    """The shared object, out of the cache or compiled now.
+
+    MeasureError when the compiler fails or takes longer than `timeout` seconds, or the cache cannot be written.
+    """
+    folder = cache or cache_folder()
+    done = folder / f"{made.entry}-{made.key}.so"
+    if done.exists():
+        return done
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="compiling-") as work:
+            source, made_object = Path(work) / f"{made.entry}.c", Path(work) / f"{made.entry}.so"
+            source.write_text(made.text, encoding="utf-8")
+            argv = [made.compiler.path, *made.flags, "-shared", "-fPIC", source, "-o", made_object, "-lm"]
+            finished = run_killable(argv, timeout=timeout, cwd=Path(work))
+            if finished.reason is not None:
+                raise MeasureError(f"{made.name}: {made.compiler.path} {_told(finished.reason, finished.err)}")
+            os.replace(source, done.with_suffix(".c"))
+            os.replace(made_object, done)
+    except OSError as e:
+        where = e.filename or folder
+        raise MeasureError(
+            f"{made.name}: the compiled code can't be written to {where}: {e.strerror or e}. TILEC_CACHE names another folder"
+        ) from None
+    return done
+
+
+def _told(reason: str, err: str) -> str:
+    lines = [
+        line.strip() for line in err.splitlines() if "error" in line.lower() or "No space" in line
+    ] or err.strip().splitlines()
+    shown = "".join(f"\n  {line}" for line in lines[:3])
+    return f"failed ({reason}){shown}" if not reason.startswith("timed out") else f"{reason}, compiling"
+
+
+def forget(made: Recipe) -> None:
+    """Remove the shared object from the cache."""
+    done = cache_folder() / f"{made.entry}-{made.key}.so"
+    for path in (done, done.with_suffix(".c")):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,118 @@
+"""A compiled schedule in a folder: C source, header, shared object and a JSON description; and back, also on another machine.
+
+What is loaded needs neither the kernel's text nor a schedule: the description has the parameters with their shapes, which is all
+that a call is checked against. Where the shared object was made for other instructions or another system, the source next to it
+is compiled again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilec.codegen.c_face import header
+from tilec.errors import MeasureError
+from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.arguments import required, signature, written
+from tilec.ir.expr import Const
+from tilec.ir.program import Access, Buffer, Program, Statement
+from tilec.runtime.c_build import Recipe
+
+FORMAT = 1  # of the description; raised when an older tilec could misread it
+
+
+def save(
+    program: Program, made: Recipe, shared: Path, pure: tuple[str, ...], folder: Path, about: Mapping[str, Any]
+) -> list[Path]:
+    """Write NAME.c, NAME.h, NAME.so and NAME.json into `folder`, which is made; returns their paths.
+
+    about: what else the description holds: the schedule, its costs. MeasureError where something can't be written.
+    """
+    paths = [folder / f"{program.name}.{ending}" for ending in ("c", "h", "so", "json")]
+    description = {
+        "format": FORMAT,
+        "name": program.name,
+        "signature": signature(program),
+        "entry": made.entry,
+        "face": face_data(program, pure),
+        "compiler": made.compiler.version,
+        "flags": list(made.flags),
+        "vector_bytes": made.vector_bytes,
+        "machine": made.machine,
+        **about,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths[0].write_text(made.text, encoding="utf-8")
+        paths[1].write_text(header(program), encoding="utf-8")
+        shutil.copyfile(shared, paths[2])
+        paths[3].write_text(json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise MeasureError(f"{program.name} can't be saved in {folder}: {e.strerror or e}") from None
+    return paths
+
+
+def face_data(program: Program, pure: tuple[str, ...]) -> dict[str, Any]:
+    source = program.source
+    needed, outputs = set(required(source)), set(written(source))
+    arrays = [
+        {
+            "name": b.name,
+            "dtype": b.dtype,
+            "shape": [_aff_data(e) for e in b.shape],
+            "shape_text": [str(e) for e in b.shape],
+            "written": b.name in outputs,
+            "required": b.name in needed,
+            "returned": b.name in pure,
+        }
+        for b in source.buffers
+        if b.role == "param"
+    ]
+    return {
+        "arrays": arrays,
+        "scalars": [list(s) for s in source.scalars],
+        "sizes": list(program.sizes),
+        "bound": [list(b) for b in program.bound],
+        "where": [[_aff_data(c.expr), c.equal] for c in program.where],
+        "order": list(source.parameters),
+    }
+
+
+def face(name: str, data: Mapping[str, Any]) -> tuple[Program, tuple[str, ...]]:
+    """A program with the same parameters, and nothing inside: enough to check a call."""
+    buffers, statements = [], []
+    for a in data["arrays"]:
+        shape = tuple(map(_aff, a["shape"]))
+        buffers.append(Buffer(a["name"], a["dtype"], shape, "param"))
+        if a["written"]:
+            target = Access(a["name"], tuple(Aff(0) for _ in shape))
+            op = "+=" if a["required"] else "="
+            statements.append(Statement(f"S{len(statements)}", (), (), target, op, Const(0, "i32"), ()))
+    program = Program(
+        name,
+        tuple(data["sizes"]),
+        tuple(Constraint(_aff(e), equal) for e, equal in data["where"]),
+        tuple((n, t) for n, t in data["scalars"]),
+        tuple(buffers),
+        tuple(statements),
+        (),
+        parameters=tuple(data["order"]),
+        bound=tuple((n, v) for n, v in data["bound"]),
+    )
+    return program, tuple(a["name"] for a in data["arrays"] if a["returned"])
+
+
+def _aff_data(e: Aff) -> list[Any]:
+    """[const, [name or [numerator, denominator], coefficient]…]."""
+    return [e.const, *([a if isinstance(a, str) else [_aff_data(a.num), a.den], c] for a, c in e.terms)]
+
+
+def _aff(data: list[Any]) -> Aff:
+    out = Aff(int(data[0]))
+    for atom, c in data[1:]:
+        inner = Aff.of(atom) if isinstance(atom, str) else Aff(0, ((Div(_aff(atom[0]), atom[1]), 1),))
+        out = out + inner * c
+    return out
