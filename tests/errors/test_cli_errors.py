@@ -42,7 +42,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
         (["show", "gemm", "M=4", "M=5"], "ScheduleError: size M is given twice: 4 and 5"),
         (["show", "gemm", "Q=4"], "ScheduleError: Q=4: no size 'Q'. Sizes of gemm: M, N, K"),
         (["show", "gemm", "64"], "ScheduleError: '64' is no size: write M=1024"),
-        (["show", "gemm", "--form", "cuda"], 'ScheduleError: emit("cuda"): no such backend. Backends: pseudocode, tile, numpy'),
+        (
+            ["show", "gemm", "--form", "cuda"],
+            'ScheduleError: emit("cuda"): no such backend. Backends: pseudocode, tile, numpy, c',
+        ),
         (["show", "gemm", "--schedule", "mine"], "ScheduleError: 'mine' is no schedule: write file.py:name or trace.json"),
         (["show", "nowhere.py"], "LanguageError: no file nowhere.py. A kernel is a library name (tilec list) or file.py:name"),
         (["cost", "gemm", "M=4", "--target", "h200"], "ScheduleError: cost: the sizes N, K are open: add N=1024"),
