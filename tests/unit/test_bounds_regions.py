@@ -95,3 +95,9 @@ def test_injective():
     assert not injective(Piece((V("io") * 64 + "ii",), wide), ["io", "ii"], ["M"])
     assert not injective(Piece((V("ii"),), ROWS), ["io", "ii"], ["M"])
     assert injective(Piece((V("ii"),), (*ROWS, C.lt("M", 65))), ["io", "ii"], ["M"])
+
+
+def test_a_loop_may_be_called_x():
+    """The hull's own dimension has a name that no loop can have."""
+    steps = (C.ge("x", 0), C.lt("x", 8), C.ge("y", 0), C.lt("y", 4))
+    assert text(box([Piece((V("x") + V("y") * 8,), steps)], [], [])) == [("0", "32")]

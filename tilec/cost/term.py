@@ -154,6 +154,19 @@ def evaluate(t: Term, env: Mapping[str, Any]) -> Any:
             return total
 
 
+def names(t: Term) -> frozenset[str]:
+    """Every name in the formula."""
+    match t:
+        case Num():
+            return frozenset()
+        case Name(name=n):
+            return frozenset((n,))
+        case Sum(terms=ts) | Product(terms=ts) | Least(terms=ts) | Most(terms=ts):
+            return frozenset().union(*map(names, ts))
+        case Ceil(num=a, den=b) | Floor(num=a, den=b):
+            return names(a) | names(b)
+
+
 def text(t: Term, level: int = 0) -> str:
     """`2*M*K*ceil(N/BN) + 2*K*N*ceil(M/BM)`."""
     match t:

@@ -224,7 +224,7 @@ def _sides(
     lines: tuple[Piece, ...], outer: tuple[str, ...], sizes: tuple[str, ...], where: Conditions
 ) -> tuple[list[Aff], list[Aff]]:
     """Lower and (exclusive) upper bounds of one index, the plainest first."""
-    x = "x"
+    x = ".x"  # no loop has this name
     sides = [as_bound(c, x) for c in _hull((x,), lines, outer, sizes, where) if bounds_directly(c, x)]
     lowers = {low for low, _ in sides if low is not None}
     uppers = {up for _, up in sides if up is not None}

@@ -103,6 +103,8 @@ class Limits:
     shared_unit: int
     shared_configs: tuple[int, ...]  # bytes of shared memory an SM can be set to
     barrier_slots: int  # named barriers per SM; 0: no limit
+    load_store_lanes: int  # lanes of a warp that the SM's load/store units take per cycle
+    l1_per_sm: int  # bytes, what shared memory takes included
 
     @property
     def warp(self) -> int:
@@ -146,6 +148,21 @@ class Target:
     def bandwidth(self) -> float:
         """Bytes per second of global memory (decimal GB/s in the file)."""
         return self.need("bandwidth").value
+
+    @property
+    def sm_limits(self) -> Limits:
+        """The limits of an SM; TargetError where the target has none."""
+        if self.limits is None:
+            raise TargetError(f"target {self.name!r} ({self.kind}) has no SMs: it has capacities per core")
+        return self.limits
+
+    def lanes(self, dtype: str) -> float:
+        """Multiply-adds that an SM's vector units start per cycle; TargetError without a vector rate for `dtype`."""
+        found = self.peak("vector", dtype)
+        if found is None:
+            have = ", ".join(k for k, _ in self.vector_peaks) or "none"
+            raise TargetError(f"target {self.name!r} has no vector rate for {dtype!r}.\n  It has: {have}")
+        return found[0] / (2 * self.cores * self.clock)
 
     @property
     def cores(self) -> int:

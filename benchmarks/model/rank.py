@@ -1,0 +1,144 @@
+"""Predicted times of every row of a GEMM tuning space, and how well their order agrees with the measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.model.section import rows
+from benchmarks.model.xgemm import FACTORS, KNOBS, SWITCHES, scheduled, xgemm
+from tilec.cost.block import CONSTANTS, CUDA, OPENCL, Constants, block_figures
+from tilec.cost.launches import launches
+from tilec.cost.products import Products
+from tilec.cost.threadwork import ThreadWork, thread_work
+from tilec.schedule.schedule import start
+from tilec.schedule.sizes import bind
+from tilec.search.unproved import Memo, unproved
+from tilec.targets import Target, load
+
+SIZE = 4096
+READER = Products.of(FACTORS)
+
+
+def structure(switches: Mapping[str, int], memo: Memo | None = None) -> ThreadWork:
+    """What a thread does under these switches, as formulas in the other knobs and the sizes M, N, K."""
+    numbers = READER.values
+    fresh = unproved(start(xgemm.program, contract=True), {} if memo is None else memo)
+    fresh = replace(fresh, program=bind(fresh.program, {n: numbers[n] for n in ("M", "N", "K")}))
+    program = scheduled(fresh, {k: switches[k] if k in SWITCHES else numbers[k] for k in KNOBS}).program
+    work = thread_work(program, launches(program)[0], READER)
+    assert work is not None
+    return work
+
+
+class Structures:
+    """The structures read so far."""
+
+    def __init__(self) -> None:
+        self._memo: Memo = {}
+        self._known: dict[tuple[int, ...], ThreadWork] = {}
+
+    def of(self, switches: Sequence[int]) -> ThreadWork:
+        key = tuple(int(x) for x in switches)
+        if key not in self._known:
+            self._known[key] = structure(dict(zip(SWITCHES, key, strict=True)), self._memo)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The rows of a file: knobs as arrays, measured times in ms (inf where a set failed), the front end of its compiler."""
+
+    name: str
+    knobs: Mapping[str, np.ndarray]
+    measured: np.ndarray
+    front: str
+
+    @property
+    def count(self) -> int:
+        return len(self.measured)
+
+    def take(self, rows: np.ndarray) -> Space:
+        """These rows only."""
+        return Space(self.name, {k: v[rows] for k, v in self.knobs.items()}, self.measured[rows], self.front)
+
+
+def read(file: str | Path, front: str | None = None) -> Space:
+    """A file with the columns KNOBS and time_ms. front: "opencl" or "cuda"; None: CUDA where the columns of CLBlast's second
+    kernel (GEMMK, KREG) are there, as in its port to CUDA C++, else OpenCL. ValueError for a missing column or no usable row."""
+    table = rows(Path(file) if Path(file).exists() else file)
+    if not table:
+        raise ValueError(f"{file}: no rows")
+    missing = [k for k in (*KNOBS, "time_ms") if k not in table[0]]
+    if missing:
+        raise ValueError(f"{file}: no column {missing[0]!r}. A space has the columns {', '.join((*KNOBS, 'time_ms'))}")
+    table = [r for r in table if r.get("status", "ok") in ("ok", "") and r["time_ms"] not in ("", "nan", "inf")]
+    table = [r for r in table if int(r.get("GEMMK", "0") or 0) == 0]
+    if not table:
+        raise ValueError(f"{file}: no row with a measured time (of kernel 0)")
+    return Space(
+        name=Path(file).name.removesuffix(".gz").removesuffix(".csv").removeprefix("gemm_space_"),
+        knobs={k: np.array([int(float(r[k])) for r in table]) for k in KNOBS},
+        measured=np.array([float(r["time_ms"]) for r in table]),
+        front=front or (CUDA if "GEMMK" in table[0] else OPENCL),
+    )
+
+
+def predict(
+    space: Space,
+    target: str | Target,
+    structures: Structures,
+    constants: Constants = CONSTANTS,
+    without: frozenset[str] = frozenset(),
+    size: int = SIZE,
+) -> np.ndarray:
+    """Seconds per row; inf where a block does not fit on the machine."""
+    machine = load(target)
+    switches = np.stack([space.knobs[k] for k in SWITCHES], axis=1)
+    kinds, which = np.unique(switches, axis=0, return_inverse=True)
+    out = np.zeros(space.count)
+    for n, kind in enumerate(kinds):
+        mine = np.flatnonzero(which.ravel() == n)
+        knobs = {k: v[mine] for k, v in space.knobs.items() if k not in SWITCHES}
+        environment = {**knobs, "M": size, "N": size, "K": size}
+        out[mine] = block_figures(structures.of(kind), machine, environment, space.front, constants, without).seconds
+    return out
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """spearman: rank correlation over the space. first_pick, best_of_ten: measured time of the model's first, and of the best of
+    its first ten, ÷ the best measured one. recall: share of the truly best 1 % among the predicted best 5 %. scale: median of
+    measured ÷ predicted."""
+
+    spearman: float
+    first_pick: float
+    best_of_ten: float
+    recall: float
+    scale: float
+
+
+def agreement(predicted: np.ndarray, measured: np.ndarray) -> Agreement:
+    """How well predictions order a space; ties keep the order of the rows."""
+    order = np.argsort(predicted, kind="stable")
+    best = measured.min()
+    few = max(1, len(measured) // 100)
+    truly = set(np.argsort(measured, kind="stable")[:few].tolist())
+    found = truly & set(order[: max(1, len(measured) // 20)].tolist())
+    return Agreement(
+        spearman=float(np.corrcoef(_ranks(predicted), _ranks(measured))[0, 1]),
+        first_pick=float(measured[order[0]] / best),
+        best_of_ten=float(measured[order[:10]].min() / best),
+        recall=len(found) / few,
+        scale=float(np.median(measured / predicted)),
+    )
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks, equal values sharing the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[which.ravel()]

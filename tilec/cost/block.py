@@ -1,0 +1,358 @@
+"""How long an SM works on its resident blocks: the execution model of a launch whose thread loops are bound.
+
+What a thread does comes from the program (cost/threadwork.py); the machine gives FMA and load/store lanes, schedulers, L1 and the
+limits; the constants below are the same for all NVIDIA GPUs. In cycles of the SM:
+
+1. Ports, per warp and phase: arithmetic (32 ÷ lanes each), issue (one instruction per scheduler), load/store (32 ÷ lanes per
+   instruction; turns of the banks for shared memory, lines for L1). Ports delay each other: c = (Σ port⁴)^(1/4).
+2. Values that the arithmetic fetches from global memory are awaited once per refill: all resident warps share the ports,
+   r · cycle(warps, c ÷ r, L) for r refills, L the L2 latency times 1 + 1/2 + … over the buffers fetched together (the mean of the
+   latest of several exponential waits). cost/overlap.py has `cycle`.
+3. A phase that only reads shared memory waits for it once per rolled iteration.
+4. Blocks overlap each other only: between barriers a block loads, waits one L2 latency and computes; n resident blocks take
+   cycle(n, work, wait) for one run of the loops around.
+5. Registers: what the thread holds, fragments, values being staged, addresses. What exceeds the limit is spilled: a store and a
+   load per refill, through L1 while the resident blocks' spills fit beside the shared memory, else through L2. The same capacity
+   decides whether lines that several warps read stay in L1.
+
+Checked on GEMMs in f32 (docs/model.md); other programs are priced by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilec.cost.banks import BANKS, LINE
+from tilec.cost.lanes import distinct, lines, wavefronts
+from tilec.cost.overlap import cycle
+from tilec.cost.residents import l1_beside, residents
+from tilec.cost.term import Num, Term, evaluate, multiply, names
+from tilec.cost.threadwork import Group, Phase, Request, ThreadWork
+from tilec.ir.layouts import address
+from tilec.targets import Target
+
+TERMS = ("banks", "lines", "capacity", "spills", "registers", "overlap", "latency", "issue", "ports", "waves")
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Of all NVIDIA GPUs. Cycles, registers or instruction slots."""
+
+    l2_latency: float = 261.5  # arXiv:2402.13499, table of latencies: A100 261.5, H100 263.0, RTX 4090 273.0
+    shared_latency: float = 29.0  # the same: A100 29.0, H100 29.0, RTX 4090 30.1
+    barrier: float = 4.0  # per warp and run of a loop with barriers: each warp's arrival takes a turn of its scheduler
+    addresses: int = 16  # registers of a thread for addresses, counters and indices
+    batch: int = 32  # staged registers that a compiler keeps in flight at once
+    loop_slots: float = 11.0  # issue slots per rolled iteration: counter, compare, branch, advancing addresses
+    address_slots: float = 4.5  # issue slots per access of global memory: its 64-bit address, and the access
+    contention: float = 4.0  # exponent of the ports' sum
+    l2_bytes: float = 32.0  # bytes per cycle between an SM and L2: a sector
+
+
+CONSTANTS = Constants()
+WIDEST = 16  # bytes of one instruction
+
+# What a front end makes of vector types. OpenCL: vectors of more than 16 bytes are cut into such, and elements that a thread
+# reads one after another from shared memory are joined as far as the alignment of the arrays laid out before them proves it.
+# CUDA C++: a vector of more than 16 bytes is a struct, accessed element by element, and nothing is joined.
+OPENCL, CUDA = "opencl", "cuda"
+
+
+@dataclass(frozen=True)
+class BlockFigures:
+    """One launch on a machine; arrays over candidates, or of one element. `registers` per thread, as demanded."""
+
+    work: ThreadWork
+    machine: Target
+    environment: Mapping[str, Any]
+    threads: np.ndarray
+    shared: np.ndarray
+    registers: np.ndarray
+    spilled: np.ndarray
+    resident: np.ndarray  # blocks per SM; 0 where none fits
+    blocks: np.ndarray
+    parts: tuple[tuple[Group, tuple[PhaseFigures, ...]], ...] = field(repr=False, default=())
+    constants: Constants = CONSTANTS
+    without: frozenset[str] = frozenset()
+
+    @property
+    def warps(self) -> np.ndarray:
+        """Per block."""
+        return -(-self.threads // BANKS)
+
+    def cycles(self, n: np.ndarray | int) -> np.ndarray:
+        """Cycles in which an SM finishes n blocks that start together; 0 for none."""
+        n = np.asarray(n)
+        some = np.maximum(n, 1)
+        total = np.zeros(np.broadcast_shapes(n.shape, self.threads.shape))
+        for group, phases in self.parts:
+            total = total + self._value(group.runs) * self._group(group, phases, some)
+        return np.where(n > 0, total, 0.0)
+
+    def sm_cycles(self, sms: int) -> np.ndarray:
+        """Cycles of the SM that gets most blocks: full rounds of resident blocks, then the rest with the SM for itself."""
+        mine = -(-self.blocks // sms)
+        resident = np.maximum(self.resident, 1)
+        if "waves" in self.without:
+            return mine / resident * self.cycles(resident)
+        return mine // resident * self.cycles(resident) + self.cycles(mine % resident)
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Of the launch by the SMs alone (no limit of L2 or DRAM); inf where no block fits."""
+        cycles = self.sm_cycles(self.machine.cores) / self.machine.clock
+        return np.where(self.resident > 0, cycles, np.inf)
+
+    def _value(self, t: Term) -> np.ndarray:
+        return np.asarray(evaluate(t, self.environment), dtype=float)
+
+    def _group(self, group: Group, phases: tuple[PhaseFigures, ...], n: np.ndarray) -> np.ndarray:
+        work, wait = np.zeros(1), np.zeros(1)
+        if "latency" not in self.without:
+            if group.fetches:
+                wait = wait + self.constants.l2_latency
+            if group.barriers:
+                wait = wait + self.constants.barrier * self.warps
+        for p in phases:
+            spilled, refetched = self._outside(p, n)
+            shift = spilled + refetched
+            port = p.port(shift, self.constants.contention, self.without)
+            alone = np.maximum(p.issue, p.arithmetic * self._schedulers) + p.memory + shift
+            if p.waits and "latency" not in self.without:
+                latency = self.constants.l2_latency * sum(1 / k for k in range(1, p.waits + 1))
+                one = port / p.refills
+                round_ = cycle(n * self.warps, one, latency + np.maximum(0.0, alone / p.refills - one))
+                work = work + p.refills * round_ / n
+            else:
+                work = work + port * self.warps
+                if "latency" not in self.without:
+                    slowest = alone + self.constants.shared_latency * p.rolled
+                    wait = wait + np.maximum(0.0, slowest - port * self.warps)
+        return n * (work + wait) if "overlap" in self.without else cycle(n, work, wait)
+
+    @property
+    def _schedulers(self) -> int:
+        return self.machine.sm_limits.sub_partitions
+
+    def _outside(self, p: PhaseFigures, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Turns of L1 per warp and run of a phase: for spilled registers, and for lines that were evicted before their reuse."""
+        limits = self.machine.sm_limits
+        free = l1_beside(limits, n * (self.shared + limits.shared_reserved))
+        through_l2 = LINE / self.constants.l2_bytes
+        spills = np.zeros(1)
+        if "spills" not in self.without:
+            held = n * self.threads * self.spilled * 4
+            spills = p.spill_refills * self.spilled * 2 * np.where(held > free, 1 + through_l2, 1.0)
+        refetched = np.zeros(1)
+        if "capacity" not in self.without and p.waits:
+            # two refills of every block: the one in use and the one on its way
+            missing = np.clip(1 - free / np.maximum(1.0, 2 * n * p.stream), 0.0, 1.0)
+            refetched = missing * p.looked_up * through_l2
+        return spills, refetched
+
+
+@dataclass(frozen=True)
+class PhaseFigures:
+    """Cycles of the SM per warp and run of a phase, by port. looked_up: lines of L1; stream: bytes of lines a block fetches per
+    refill; the latter two of what the arithmetic reads from global memory."""
+
+    arithmetic: np.ndarray
+    issue: np.ndarray
+    memory: np.ndarray
+    rolled: np.ndarray
+    refills: np.ndarray
+    spill_refills: np.ndarray
+    waits: int
+    looked_up: np.ndarray
+    stream: np.ndarray
+
+    def port(self, more: np.ndarray, power: float, without: frozenset[str]) -> np.ndarray:
+        """The ports together, the load/store port with `more` turns."""
+        ports = [self.arithmetic, self.memory + more]
+        if "issue" not in without:
+            ports.append(self.issue + more / 4)
+        if "ports" in without:
+            return np.maximum.reduce(np.broadcast_arrays(*ports))
+        return sum(p**power for p in ports) ** (1 / power)
+
+
+def block_figures(
+    work: ThreadWork,
+    machine: Target,
+    environment: Mapping[str, Any],
+    front: str = OPENCL,
+    constants: Constants = CONSTANTS,
+    without: frozenset[str] = frozenset(),
+) -> BlockFigures:
+    """The figures of a launch. environment: numbers or int arrays of one length for the names in its terms (sizes, knobs).
+
+    front: the language that the kernel is compiled from, OPENCL or CUDA (what becomes of vectors).
+    without: names of TERMS to leave out, to see what each is worth. Raises TargetError where the machine lacks a figure.
+    """
+    limits = machine.sm_limits
+    n = max((len(v) for v in environment.values() if isinstance(v, np.ndarray)), default=1)
+
+    def value(t: Term) -> np.ndarray:
+        return np.broadcast_to(np.asarray(evaluate(t, environment), dtype=np.int64), (n,))
+
+    threads, shared = value(work.threads), value(work.shared)
+    held, most = value(work.held), np.zeros(n, dtype=np.int64)
+    for group in work.groups:
+        for p in group.phases:
+            most = np.maximum(most, value(p.fragments) + np.minimum(value(p.staged), constants.batch))
+    registers = held + most + constants.addresses
+    warps = -(-threads // BANKS)
+    cap = np.minimum(limits.registers_per_thread, limits.registers_per_block // (warps * BANKS) // 8 * 8)
+    given = np.minimum(registers, cap)
+    if "registers" in without:
+        given = np.minimum(32, given)
+    figures = BlockFigures(
+        work=work,
+        machine=machine,
+        environment=environment,
+        threads=threads,
+        shared=shared,
+        registers=registers,
+        spilled=np.maximum(0, registers - cap),
+        resident=residents(limits, threads, given, shared),
+        blocks=value(work.blocks),
+        constants=constants,
+        without=without,
+    )
+    lanes = _Lanes(work, environment, n, front)
+    parts = tuple((g, tuple(_phase(p, figures, lanes, value) for p in g.phases)) for g in work.groups)
+    return replace(figures, parts=parts)
+
+
+def _phase(p: Phase, figures: BlockFigures, lanes: _Lanes, value: Any) -> PhaseFigures:
+    machine, constants, without = figures.machine, figures.constants, figures.without
+    limits = machine.sm_limits
+    per_access = BANKS / limits.load_store_lanes
+    arithmetic, instructions = np.zeros(1), np.zeros(1)
+    for dtype, t in p.arithmetic:
+        instructions = instructions + value(t)
+        arithmetic = arithmetic + value(t) * BANKS / machine.lanes(dtype)
+    memory, slots, looked_up, stream = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
+    refills = value(p.refills).astype(float)
+    for r in p.requests:
+        found = lanes.of(r, p)
+        accesses = value(r.count) * found.pieces
+        if r.memory == "shared":
+            turns = found.turns if "banks" not in without else found.least
+            slots = slots + accesses
+        else:
+            turns = found.lines if "lines" not in without else found.least
+            slots = slots + accesses * constants.address_slots
+            if not r.write and not r.copies:
+                looked_up = looked_up + accesses * turns
+                stream = stream + found.different * value(r.count) * value(r.vector) * r.element / refills
+        memory = memory + accesses * np.maximum(turns, per_access)
+    rolled = value(p.rolled).astype(float)
+    return PhaseFigures(
+        arithmetic=arithmetic,
+        issue=(instructions + slots + rolled * constants.loop_slots) / limits.sub_partitions,
+        memory=memory,
+        rolled=rolled,
+        refills=refills,
+        spill_refills=refills if p.arithmetic else np.zeros(1),
+        waits=p.waits,
+        looked_up=looked_up,
+        stream=stream,
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Per request: instructions an access takes; turns of shared memory, lines of L1, and the least its bytes need; threads of
+    the block that access different elements."""
+
+    pieces: np.ndarray  # a share, where several accesses are one instruction
+    turns: np.ndarray
+    lines: np.ndarray
+    least: np.ndarray
+    different: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Addresses of the lanes of the first warp, enumerated once per combination of the knobs that they depend on."""
+
+    work: ThreadWork
+    environment: Mapping[str, Any]
+    n: int
+    front: str
+
+    def of(self, r: Request, p: Phase) -> _Found:
+        before = self._before(r, p)
+        shape = (*r.index, *r.extents, *(e for _, e in self.work.axes))
+        used = set().union(*(names(t) for t in (r.vector, r.step, r.steps, *before, *shape)))
+        keys = sorted(k for k in used if isinstance(self.environment.get(k), np.ndarray))
+        if not keys:
+            found = self._find(r, before, self.environment, 1)
+            return _Found(*(np.broadcast_to(getattr(found, f), (self.n,)) for f in found.__dataclass_fields__))
+        first, which = _kinds([self.environment[k] for k in keys])
+        environment = {**self.environment, **{k: self.environment[k][first] for k in keys}}
+        found = self._find(r, before, environment, len(first))
+        return _Found(*(getattr(found, f)[which] for f in found.__dataclass_fields__))
+
+    def _before(self, r: Request, p: Phase) -> tuple[Term, ...]:
+        """Bytes per access of the arrays in shared memory that lie before this one."""
+        if r.memory != "shared" or r.write or self.front != OPENCL:
+            return ()
+        earlier = self.work.tiles[: self.work.tiles.index(r.buffer)]
+        return tuple(multiply((Num(q.element), q.vector)) for q in p.requests if q.buffer in earlier and not q.write)
+
+    def _find(self, r: Request, before: tuple[Term, ...], environment: Mapping[str, Any], n: int) -> _Found:
+        element = r.element
+        vector = self._column(r.vector, environment, n)
+        width = vector * element
+        joined = np.ones(n, dtype=np.int64)
+        if before:
+            adjacent = (vector == 1) & (self._column(r.step, environment, n) == 1)
+            aligned = np.maximum.reduce([self._column(t, environment, n) for t in before]) // element
+            run = np.minimum(self._column(r.steps, environment, n), np.minimum(aligned, WIDEST // element))
+            joined = np.where(adjacent, np.maximum(1, run), 1)
+            width = width * joined
+        if self.front == OPENCL:
+            pieces, width = np.maximum(1, -(-width // WIDEST)), np.minimum(width, WIDEST)
+        else:
+            pieces, width = np.where(width > WIDEST, vector, 1), np.where(width > WIDEST, element, width)
+        lanes = self._addresses(r, environment, n, np.arange(BANKS))
+        block = self._column(self.work.threads, environment, n)
+        every = np.minimum(np.arange(max(BANKS, int(block.max()))), block[:, None] - 1)
+        reads = r.memory == "global" and not r.write and not r.copies
+        return _Found(
+            pieces=pieces / joined,
+            turns=wavefronts(lanes, width) if r.memory == "shared" else np.ones(n),
+            lines=lines(lanes, width) if r.memory == "global" else np.ones(n),
+            least=np.maximum(1, BANKS * width // LINE),
+            different=distinct(self._addresses(r, environment, n, every)) if reads else np.ones(n),
+        )
+
+    def _addresses(self, r: Request, environment: Mapping[str, Any], n: int, thread: np.ndarray) -> np.ndarray:
+        """Bytes from the start of the buffer. thread: linear index in the block, x fastest; [lanes] or [n, lanes]."""
+        wide = {k: v[:, None] if isinstance(v, np.ndarray) else v for k, v in environment.items()}
+        rest = np.broadcast_to(thread, (n, thread.shape[-1]))
+        for axis, extent in self.work.axes:
+            size = evaluate(extent, wide)
+            wide[axis], rest = rest % size, rest // size
+        index = [evaluate(t, wide) for t in r.index] or [0]
+        sizes = [evaluate(t, wide) for t in r.extents] or [1]
+        return np.broadcast_to(np.asarray(address(r.layout, sizes, index)) * r.element, rest.shape)
+
+    def _column(self, t: Term, environment: Mapping[str, Any], n: int) -> np.ndarray:
+        return np.broadcast_to(np.asarray(evaluate(t, environment), dtype=np.int64), (n,))
+
+
+def _kinds(columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(rows that stand for each combination of values, combination of each row)."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        _, code = np.unique(column, return_inverse=True)
+        key = key * (int(code.max(initial=0)) + 1) + code
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which
