@@ -138,6 +138,11 @@ class Relations:
         """The executed iterations of each site, as L{n}[variables], made when they are asked for."""
         return _Domains(self)
 
+    @cached_property
+    def text(self) -> int:
+        """A number for the whole program: equal bodies over equal buffers have equal numbers."""
+        return self.solver.number((self.program.body, self.program.buffers))
+
     def set(self, name: str, variables: Sequence[str], conditions: Iterable[Constraint]) -> Set:
         """{ name[variables] : conditions }, within the assumptions on sizes."""
         solver, names, facts = self.solver, tuple(variables), tuple(conditions)

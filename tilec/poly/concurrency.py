@@ -9,7 +9,7 @@ Two accesses of one physical cell, at least one of them a write, must be ordered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,7 +156,7 @@ class HappensBefore(Synchronisation):
             if "old" not in (a.role, b.role):  # its write races alike
                 yield from self._threads(a, b)
                 if self.has_async:
-                    yield from (race for race in self._unfinished(a, b) if race.threads)
+                    yield from self._unfinished(a, b, (False,))
 
     def _apart(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
@@ -173,12 +173,7 @@ class HappensBefore(Synchronisation):
 
     def _threads(self, a: Tagged, b: Tagged) -> tuple[Race, ...]:
         """Found once a program: where barriers were derived, the last round's answers are the proof's."""
-        return self.solver.once(("races of threads", self.text, a.tag, b.tag), lambda: tuple(self._between_threads(a, b)))
-
-    @cached_property
-    def text(self) -> int:
-        """A number for all that the races depend on."""
-        return self.solver.number((self.r.program.body, self.r.program.buffers))
+        return self.solver.once(("races of threads", self.r.text, a.tag, b.tag), lambda: tuple(self._between_threads(a, b)))
 
     def _between_threads(self, a: Tagged, b: Tagged) -> Iterator[Race]:
         sa, sb = self.r.sites[a.site], self.r.sites[b.site]
@@ -196,7 +191,7 @@ class HappensBefore(Synchronisation):
     def between_threads(self, a: Tagged, b: Tagged) -> list[tuple[Tagged, Tagged, Map]]:
         """(first, second, { first -> second : one cell, in one block, first precedes second, by two threads }), if there are."""
 
-        if self.solver.once(("one thread", *self.sides(a, b)), lambda: self.same_cell(a, b).is_subset(self.same_thread(a, b))):
+        if self.solver.once(("one thread", self.sides(a, b)), lambda: self.same_cell(a, b).is_subset(self.same_thread(a, b))):
             return []
 
         def find() -> list[Map]:
@@ -220,11 +215,15 @@ class HappensBefore(Synchronisation):
             comparison(*self.r.moments[y.tag], *self.r.moments[x.tag], self.alike(x, y, one_launch=kind == "threads"))
             for x, y in ((a, b), (b, a))
         )
-        return self.solver.once((kind, a is b, a.site == b.site, *self.sides(a, b), *orders), find)
+        return self.solver.once((kind, a is b, a.site == b.site, self.sides(a, b), *orders), find)
 
-    def sides(self, a: Tagged, b: Tagged) -> tuple[Hashable, ...]:
-        """All that two accesses depend on, but their order."""
-        return tuple((self.r.content[t.site], *self.places[t.tag]) for t in (a, b))
+    def sides(self, a: Tagged, b: Tagged) -> tuple[int, int]:
+        """Numbers for all that two accesses depend on, but their order."""
+        return self._numbers[a.tag], self._numbers[b.tag]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {a.tag: self.solver.number((self.r.content[a.site], *self.places[a.tag])) for a in self.r.tagged}
 
     def fenced(self, a: Tagged, b: Tagged) -> bool:
         """Do barriers next to the two phases that hold a and b order them, whatever their iterations?
@@ -250,22 +249,30 @@ class HappensBefore(Synchronisation):
         again = any(loop.var not in self.alike(a, b, one_launch=True) for loop in sa.loops[:shared])
         return between and (not again or any(cut < left or cut > right for cut in cuts))
 
-    def _unfinished(self, a: Tagged, b: Tagged) -> Iterator[Race]:
-        for first, second in ((a, b), (b, a)):
-            if not self.is_asynchronous(first.site):
-                continue
-            for part, is_mine in zip(self.open_pairs(first, second), (True, False), strict=True):
-                if part.is_empty():
-                    continue
-                left = renamed(part.to_union_map(), first.tag, second.tag)
-                left = left.subtract(self.complete_before(first, second, same_thread=is_mine))
-                if not left.is_empty():
-                    why = "the asynchronous copy may still be in flight: no wait covers it before"
-                    if not is_mine:
-                        why = "the asynchronous copy is not complete for another thread: that takes a wait, then a barrier"
-                    yield Race(first, second, left.as_map(), why, threads=not is_mine, unfinished=True)
-            if a is b:
-                break
+    def _unfinished(self, a: Tagged, b: Tagged, mine: tuple[bool, ...] = (True, False)) -> Iterator[Race]:
+        """Copies in flight for their own thread (True), for another one (False)."""
+        for first, second in ((a, b), (b, a)) if a is not b else ((a, b),):
+            if self.is_asynchronous(first.site):
+                for is_mine in mine:
+                    yield from self._in_flight(first, second, is_mine)
+
+    def _in_flight(self, first: Tagged, second: Tagged, is_mine: bool) -> tuple[Race, ...]:
+        """Found once a program."""
+
+        def find() -> tuple[Race, ...]:
+            part = self.open_pairs(first, second)[0 if is_mine else 1]
+            if part.is_empty():
+                return ()
+            left = renamed(part.to_union_map(), first.tag, second.tag)
+            left = left.subtract(self.complete_before(first, second, same_thread=is_mine))
+            if left.is_empty():
+                return ()
+            why = "the asynchronous copy may still be in flight: no wait covers it before"
+            if not is_mine:
+                why = "the asynchronous copy is not complete for another thread: that takes a wait, then a barrier"
+            return (Race(first, second, left.as_map(), why, threads=not is_mine, unfinished=True),)
+
+        return self.solver.once(("in flight", self.r.text, first.tag, second.tag, is_mine), find)
 
     def open_pairs(self, first: Tagged, second: Tagged) -> list[Map]:
         """{ first -> second : one cell, first precedes second } in one thread, and in two."""

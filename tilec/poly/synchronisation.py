@@ -8,17 +8,13 @@ from __future__ import annotations
 from functools import cached_property
 
 from tilec.ir.affine import Aff
-from tilec.ir.program import APART_KINDS, Barrier, Commit, Copy, Loop, Node, Wait
+from tilec.ir.program import APART_KINDS, Barrier, Commit, Copy, Loop, Wait
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged
 from tilec.poly.isl import Map, Set, UnionMap, isl
 from tilec.poly.precedence import after
 
 _T = isl.dim_type
-
-
-def _synchronises(node: Node) -> bool:
-    return isinstance(node, Barrier | Commit | Wait) or any(_synchronises(n) for n in getattr(node, "body", ()))
 
 
 class Synchronisation:
@@ -69,10 +65,17 @@ class Synchronisation:
 
     @cached_property
     def _regions(self) -> list[int]:
+        marks = {
+            site.position[: n + 1]  # of every node with a barrier, commit or wait inside
+            for site in self.r.sites
+            if isinstance(site.action, Barrier | Commit | Wait)
+            for n in range(len(site.path))
+        }
+
         def region(site: Site) -> int:
             depth = 0
             for n, node in enumerate(site.path):
-                if isinstance(node, Loop) and node.kind in APART_KINDS and _synchronises(node):
+                if isinstance(node, Loop) and node.kind in APART_KINDS and site.position[: n + 1] in marks:
                     depth = n + 1
             return sum(d < 2 * depth for d in self.kept)
 
@@ -131,7 +134,9 @@ class Synchronisation:
 
     @cached_property
     def coverings(self) -> dict[int, UnionMap]:
-        return {n: self.covering(n) for n in self.actions(Copy) if self.is_asynchronous(n)}
+        """`covering` of every asynchronous copy; found once a program."""
+        copies = [n for n in self.actions(Copy) if self.is_asynchronous(n)]
+        return self.solver.once(("coverings", self.r.text), lambda: {n: self.covering(n) for n in copies})
 
     def is_asynchronous(self, n: int) -> bool:
         action = self.r.sites[n].action
