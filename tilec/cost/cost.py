@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tilec.cost.amounts import Held, Traffic, WorkingSet, number
+from tilec.cost.calls import whole
 from tilec.cost.explain import compare, data, explain
 from tilec.cost.latency import Waves, waves
+from tilec.cost.lower_bound import Bounds, CapacityBound, fast_memory
 from tilec.cost.occupancy import Occupancy
 from tilec.cost.operations import FLOPS, Key
 from tilec.cost.time import Time, in_sequence
 from tilec.errors import ResourceError, TargetError
 from tilec.ir.closed import Closed, total
+from tilec.ir.program import Program
 from tilec.targets import Target
 
 
@@ -96,6 +101,7 @@ class Cost:
     largest: int | None
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    program: Program | None = field(default=None, repr=False, compare=False)
 
     def __hash__(self) -> int:
         return hash((self.name, self.traffic.flows, self.footprint))
@@ -149,9 +155,39 @@ class Cost:
         held = self.footprint[memory]
         return self.traffic.total(memory) / held if held else 0.0
 
-    def lower_bound(self, memory: str = "global") -> int:
-        """Bytes that any schedule of this kernel moves: inputs read once, outputs written once."""
-        return number(self.lower_bound_formula(memory), self.sizes, "the lower bound")
+    def lower_bound(self, memory: str = "global", capacity_bytes: int | None = None) -> int:
+        """Bytes that any schedule of this kernel moves: inputs read once, outputs written once; with a capacity, the larger of
+        that and what any schedule moves that keeps at most `capacity_bytes` near the arithmetic (`capacity_bound`)."""
+        least = number(self.lower_bound_formula(memory), self.sizes, "the lower bound")
+        return least if capacity_bytes is None else max(least, self.capacity_bound(capacity_bytes).capacity)
+
+    def capacity_bound(self, capacity_bytes: int | None = None) -> CapacityBound:
+        """The bounds for a fast memory of that capacity next to this traffic (cost/lower_bound.py): `.bytes`, `.gap` (a ratio),
+        `.same_as`, `.compulsory_from`, `.formula`.
+
+        Without a capacity: the shared memory and registers of one SM of the target, or the memory of its core. ResourceError
+        where neither is known, or a size is open.
+        """
+        least = self.lower_bound("global")
+        if capacity_bytes is None:
+            found = None if self.target is None else fast_memory(self.target)
+            if found is None:
+                raise ResourceError("capacity_bound: give capacity_bytes, or a target with the capacity of its cores")
+            capacity_bytes = found[0]
+        whole("capacity_bound", "capacity_bytes", capacity_bytes, 1)
+        bounds = self._bounds
+        bytes_, parts = bounds.capacity(capacity_bytes)
+        moved = self.traffic.total("global")
+        return CapacityBound(
+            capacity_bytes, least, math.floor(bytes_), moved, parts, bounds.smallest(least), bounds.smallest(moved)
+        )
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        assert self.program is not None, "a cost made by price() has its program"
+        found = Bounds(self.program, self.sizes)
+        number(total(b.instances for b in found.sums), self.sizes, "the capacity bound")
+        return found
 
     def lower_bound_formula(self, memory: str = "global") -> Closed:
         """The same in the sizes; ResourceError for another memory than global."""

@@ -70,6 +70,7 @@ def price(
         largest=costs.index(largest) if largest is not None else None,
         notes=tuple(runs.notes),
         problems=tuple(p for c in costs for p in c.problems),
+        program=program,
     )
 
 
