@@ -48,7 +48,7 @@ class Constants:
     addresses: int = 16  # registers of a thread for addresses, counters and indices
     batch: int = 32  # staged registers that a compiler keeps in flight at once
     loop_slots: float = 11.0  # issue slots per rolled iteration: counter, compare, branch, advancing addresses
-    address_slots: float = 4.5  # issue slots per access of global memory: its 64-bit address, and the access
+    address_slots: float = 5.0  # issue slots per access of global memory: its 64-bit address, and the access
     contention: float = 4.0  # exponent of the ports' sum
     l2_bytes: float = 32.0  # bytes per cycle between an SM and L2: a sector
 

@@ -87,9 +87,8 @@ def load(name_or_path: str | os.PathLike[str] | Target) -> Target:
         limits = _limits(text, f"target {text!r}")
         return Target(name=text, title=f"compute capability {text}", kind="limits", limits=limits)
     if text not in names():
-        close = [n for n in names() if text and n.startswith(text.lower())] or difflib.get_close_matches(
-            text.lower(), names(), n=1, cutoff=0.5
-        )
+        starts = sorted((n for n in names() if text and n.startswith(text.lower())), key=lambda n: not n.endswith("-sxm"))
+        close = starts or difflib.get_close_matches(text.lower(), names(), n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise TargetError(
             f"unknown target {text!r}.{hint}\n"
