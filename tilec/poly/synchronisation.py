@@ -163,6 +163,8 @@ class Synchronisation:
     def complete_before(self, a: Tagged, b: Tagged, *, same_thread: bool) -> UnionMap:
         """{ a, an access of an asynchronous copy -> b : the copy is complete, for b's thread, before b starts }."""
         key = (a.site, b.site, same_thread)
+        if not same_thread and not self.actions(Barrier):
+            return self.solver.empty()
         if key not in self._complete:
             waits = self.actions(Wait)
             if same_thread:  # the copy's region holds its wait, so the time of the wait alone decides
