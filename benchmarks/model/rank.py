@@ -48,6 +48,39 @@ class Structures:
         return self._known[key]
 
 
+# what the kernel requires: each number a multiple of the product that follows
+MULTIPLES = (
+    ("MWG", ("MDIMC", "VWM")),
+    ("NWG", ("NDIMC", "VWN")),
+    ("MWG", ("MDIMA", "VWM")),
+    ("NWG", ("NDIMB", "VWN")),
+    ("KWG", ("KWI",)),
+)
+
+
+def check_knobs(knobs: Mapping[str, np.ndarray], where: str) -> None:
+    """ValueError for a row that the kernel does not have, with its number (from 1) and what is wrong."""
+    for k in KNOBS:
+        wrong = np.flatnonzero((knobs[k] < 0) | (knobs[k] > 1)) if k in SWITCHES else np.flatnonzero(knobs[k] < 1)
+        if len(wrong):
+            what = "a switch is 0 or 1" if k in SWITCHES else "a knob is at least 1"
+            raise ValueError(f"{where}: row {wrong[0] + 1} has {k}={knobs[k][wrong[0]]}: {what}")
+    threads = knobs["MDIMC"] * knobs["NDIMC"]
+    rules = [(whole, parts, knobs[whole], np.prod([knobs[p] for p in parts], axis=0)) for whole, parts in MULTIPLES]
+    for across, stage in (("MDIMA", "SA"), ("NDIMB", "SB")):
+        used = knobs[stage] == 1
+        rules.append(("MDIMC·NDIMC", (across,), np.where(used, threads, knobs[across]), knobs[across]))
+        rules.append(
+            ("KWG", (f"(MDIMC·NDIMC ÷ {across})",), knobs["KWG"], np.where(used, np.maximum(1, threads // knobs[across]), 1))
+        )
+    for whole, parts, value, unit in rules:
+        wrong = np.flatnonzero(value % unit)
+        if len(wrong):
+            raise ValueError(
+                f"{where}: row {wrong[0] + 1}: {whole}={value[wrong[0]]} is no multiple of {'·'.join(parts)}={unit[wrong[0]]}"
+            )
+
+
 @dataclass(frozen=True)
 class Space:
     """The rows of a file: knobs as arrays, measured times in ms (inf where a set failed), the front end of its compiler."""
@@ -79,9 +112,11 @@ def read(file: str | Path, front: str | None = None) -> Space:
     table = [r for r in table if int(r.get("GEMMK", "0") or 0) == 0]
     if not table:
         raise ValueError(f"{file}: no row with a measured time (of kernel 0)")
+    knobs = {k: np.array([int(float(r[k])) for r in table]) for k in KNOBS}
+    check_knobs(knobs, str(file))
     return Space(
         name=Path(file).name.removesuffix(".gz").removesuffix(".csv").removeprefix("gemm_space_"),
-        knobs={k: np.array([int(float(r[k])) for r in table]) for k in KNOBS},
+        knobs=knobs,
         measured=np.array([float(r["time_ms"]) for r in table]),
         front=front or (CUDA if "GEMMK" in table[0] else OPENCL),
     )
@@ -95,13 +130,17 @@ def predict(
     without: frozenset[str] = frozenset(),
     size: int = SIZE,
 ) -> np.ndarray:
-    """Seconds per row; inf where a block does not fit on the machine."""
+    """Seconds per row; inf where a block does not fit on the machine. ValueError for a size that is no multiple of the tiles."""
     machine = load(target)
-    switches = np.stack([space.knobs[k] for k in SWITCHES], axis=1)
-    kinds, which = np.unique(switches, axis=0, return_inverse=True)
+    for tile in ("MWG", "NWG", "KWG"):
+        if np.any(size % space.knobs[tile]):
+            wrong = space.knobs[tile][np.flatnonzero(size % space.knobs[tile])[0]]
+            raise ValueError(f"size {size} is no multiple of {tile}={wrong}")
+    code = sum(space.knobs[k] << bit for bit, k in enumerate(SWITCHES))
     out = np.zeros(space.count)
-    for n, kind in enumerate(kinds):
-        mine = np.flatnonzero(which.ravel() == n)
+    for number in np.unique(code):
+        kind = [int(number) >> bit & 1 for bit in range(len(SWITCHES))]
+        mine = np.flatnonzero(code == number)
         knobs = {k: v[mine] for k, v in space.knobs.items() if k not in SWITCHES}
         environment = {**knobs, "M": size, "N": size, "K": size}
         out[mine] = block_figures(structures.of(kind), machine, environment, space.front, constants, without).seconds

@@ -114,9 +114,17 @@ def test_command_line(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert main(["--space", str(path), "--target", "rtx-3090"]) == 0
     out = capsys.readouterr().out
     assert "rank correlation (Spearman)               1.0000" in out and "first pick ÷ best                         1.000" in out
+    assert main(["--space", str(path), "--target", "rtx-3090", "--size", "100"]) == 2
+    assert "size 100 is no multiple of MWG=64" in capsys.readouterr().err
     assert main(["--space", str(path), "--target", "rtx-3091"]) == 2
     assert "unknown target 'rtx-3091'" in capsys.readouterr().err
     path.write_text("MWG,time_ms\n1,2\n")
     assert main(["--space", str(path), "--target", "rtx-3090"]) == 2
     assert "no column 'NWG'" in capsys.readouterr().err
+    path.write_text("\n".join((lines[0], lines[1].replace(",0,0,1,1,", ",0,2,1,1,"))))
+    assert main(["--space", str(path), "--target", "rtx-3090"]) == 2
+    assert "row 1 has STRN=2: a switch is 0 or 1" in capsys.readouterr().err
+    path.write_text("\n".join((lines[0], lines[1].replace("64,64,32,8,", "64,64,32,16,", 1).replace(",4,4,", ",8,4,"))))
+    assert main(["--space", str(path), "--target", "rtx-3090"]) == 2
+    assert "row 1: MWG=64 is no multiple of MDIMC·VWM=128" in capsys.readouterr().err
     assert main(["--space", str(tmp_path / "none.csv"), "--target", "rtx-3090"]) == 2

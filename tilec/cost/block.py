@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Constants:
 
 CONSTANTS = Constants()
 WIDEST = 16  # bytes of one instruction
+_DENSE = 1 << 20  # combinations that are told apart by a table
 
 # What a front end makes of vector types. OpenCL: vectors of more than 16 bytes are cut into such, and elements that a thread
 # reads one after another from shared memory are joined as far as the alignment of the arrays laid out before them proves it.
@@ -177,6 +179,8 @@ class PhaseFigures:
             ports.append(self.issue + more / 4)
         if "ports" in without:
             return np.maximum.reduce(np.broadcast_arrays(*ports))
+        if power == 4:  # faster than any power
+            return np.sqrt(np.sqrt(sum(np.square(np.square(p)) for p in ports)))
         return sum(p**power for p in ports) ** (1 / power)
 
 
@@ -294,10 +298,36 @@ class _Lanes:
         if not keys:
             found = self._find(r, before, self.environment, 1)
             return _Found(*(np.broadcast_to(getattr(found, f), (self.n,)) for f in found.__dataclass_fields__))
-        first, which = _kinds([self.environment[k] for k in keys])
+        first, which = self._kinds(keys)
         environment = {**self.environment, **{k: self.environment[k][first] for k in keys}}
         found = self._find(r, before, environment, len(first))
         return _Found(*(getattr(found, f)[which] for f in found.__dataclass_fields__))
+
+    @cached_property
+    def _codes(self) -> dict[str, tuple[np.ndarray, int]]:
+        """Per array of the environment: which of its values each row has, and how many there are."""
+        out = {}
+        for name, column in self.environment.items():
+            if isinstance(column, np.ndarray):
+                values, code = np.unique(column, return_inverse=True)
+                out[name] = code, len(values)
+        return out
+
+    def _kinds(self, keys: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(rows that stand for each combination of values, the combination of each row)."""
+        key, count = np.zeros(self.n, dtype=np.int64), 1
+        for name in keys:
+            code, many = self._codes[name]
+            key, count = key * many + code, count * many
+        if count > max(self.n, _DENSE):
+            _, first, which = np.unique(key, return_index=True, return_inverse=True)
+            return first, which
+        row = np.full(count, -1)
+        row[key] = np.arange(self.n)
+        used = np.flatnonzero(row >= 0)
+        number = np.zeros(count, dtype=np.int64)
+        number[used] = np.arange(len(used))
+        return row[used], number[key]
 
     def _before(self, r: Request, p: Phase) -> tuple[Term, ...]:
         """Bytes per access of the arrays in shared memory that lie before this one."""
@@ -346,13 +376,3 @@ class _Lanes:
 
     def _column(self, t: Term, environment: Mapping[str, Any], n: int) -> np.ndarray:
         return np.broadcast_to(np.asarray(evaluate(t, environment), dtype=np.int64), (n,))
-
-
-def _kinds(columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(rows that stand for each combination of values, combination of each row)."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        _, code = np.unique(column, return_inverse=True)
-        key = key * (int(code.max(initial=0)) + 1) + code
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return first, which
