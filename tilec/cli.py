@@ -36,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[common])
 
+    def pictured(p: argparse.ArgumentParser) -> None:
+        p.add_argument("--plot", metavar="PATH", help="draw it into a .svg, .png or .pdf file (extra: plot)")
+
     def permissions(p: argparse.ArgumentParser) -> None:
         p.add_argument("--reassociate", action="append", metavar="BUFFER", help="its float sum may change its order")
         p.add_argument("--contract", action="store_true", help="a multiply-add may round once")
@@ -70,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--target", required=True, help="a machine (see: tilec list targets)")
     p.add_argument("--threads", type=positive, help="threads per block, where the schedule binds none")
     p.add_argument("--registers", type=positive, help="registers per thread, where they are known")
+    pictured(p)
 
     p = command("tune", "Pick a schedule for a target: prove, fit, price, rank.")
     p.add_argument("kernel", help=KERNEL_HELP)
@@ -78,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--top", type=positive, default=10, help="rows of the table (default 10)")
     p.add_argument("--threads", type=positive, help="threads per block, where a structure binds none")
     p.add_argument("--seed", type=int, default=0, help="of the sampling, where not all candidates can be priced (default 0)")
+    pictured(p)
     permissions(p)
 
     p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
@@ -92,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--shared", type=byte_count, default=0, metavar="BYTES", help="shared memory per block: 98304 or 96KiB")
     p.add_argument("--carveout", type=natural, metavar="PERCENT", help="of the largest shared memory")
     p.add_argument("--barriers", type=natural, default=1, help="named barriers per block (default 1)")
+    pictured(p)
 
     p = command("target", "The figures of a machine, each with its source.")
     p.add_argument("target", help="a machine, a file.toml, or a compute capability")

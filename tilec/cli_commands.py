@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from tilec import api, workloads
 from tilec.cli_answer import Answer, Progress
 from tilec.cli_emit import emit
 from tilec.cli_load import load_kernel, load_schedule, parse_sizes
 from tilec.errors import LegalityError, ScheduleError, TargetError
+from tilec.report.canvas import Picture
 from tilec.report.cost import cost_data, cost_text
 from tilec.report.machine import occupancy_data, occupancy_text, target_data, target_text
+from tilec.report.plots import cost_plot, occupancy_plot, tune_plot
 from tilec.report.run import run_data, run_text
 from tilec.report.tables import table
 from tilec.report.tune import rejected_text, tune_data, tune_text
@@ -46,6 +49,14 @@ def _scheduled(o: argparse.Namespace, progress: Progress, bind: bool = True) -> 
     progress.finished("the schedule was proved")
     progress.end()
     return s, {n: v for n, v in sizes.items() if n in s.program.sizes}
+
+
+def _pictured(answer: Answer, o: argparse.Namespace, draw: Callable[[], Picture]) -> Answer:
+    """The answer with the picture that `--plot` asks for drawn, and where it is."""
+    if o.plot is None:
+        return answer
+    path = draw().save(o.plot)
+    return Answer(f"{answer.text}\n\npicture in {path}", {**answer.data, "plot": str(path)}, answer.code)
 
 
 def command_list(o: argparse.Namespace, progress: Progress) -> Answer:
@@ -113,7 +124,8 @@ def command_cost(o: argparse.Namespace, progress: Progress) -> Answer:
     progress.now("counting")
     cost = s.cost(o.target, threads=o.threads, registers=o.registers, **sizes)
     progress.end()
-    return Answer(cost_text(cost), {"command": "cost", "kernel": s.program.name, "target": o.target, "cost": cost_data(cost)})
+    data = {"command": "cost", "kernel": s.program.name, "target": o.target, "cost": cost_data(cost)}
+    return _pictured(Answer(cost_text(cost), data), o, lambda: cost_plot(cost))
 
 
 def command_tune(o: argparse.Namespace, progress: Progress) -> Answer:
@@ -140,7 +152,7 @@ def command_tune(o: argparse.Namespace, progress: Progress) -> Answer:
     progress.now(f"proving the best {o.top} in full")
     answer = Answer(tune_text(result, o.top), {"command": "tune", **tune_data(result, o.top)})
     progress.end()
-    return answer
+    return _pictured(answer, o, lambda: tune_plot(result))
 
 
 def command_run(o: argparse.Namespace, progress: Progress) -> Answer:
@@ -168,7 +180,8 @@ def command_occupancy(o: argparse.Namespace, progress: Progress) -> Answer:
     found = api.occupancy(
         o.target, threads=o.threads, registers=o.registers, shared_bytes=o.shared, carveout=o.carveout, barriers=o.barriers
     )
-    return Answer(occupancy_text(found), {"command": "occupancy", **occupancy_data(found)}, 0 if found.blocks else 1)
+    answer = Answer(occupancy_text(found), {"command": "occupancy", **occupancy_data(found)}, 0 if found.blocks else 1)
+    return _pictured(answer, o, lambda: occupancy_plot(found))
 
 
 def command_target(o: argparse.Namespace, progress: Progress) -> Answer:
