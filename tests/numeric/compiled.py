@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.codegen import c_face
 from tilec.ir import interp
 from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES
@@ -28,7 +27,7 @@ needs_compiler = pytest.mark.skipif(
 def function(program: Program, folder: Path, flags: Sequence[str] = QUICK, vector_bytes: int | None = None) -> c_run.CFunction:
     """The program's C function, compiled in `folder`."""
     made = c_build.recipe(program, flags=flags, vector_bytes=vector_bytes)
-    return c_run.CFunction(made.entry, c_build.compile_recipe(made, cache=folder), c_face.parameters(program))
+    return c_run.CFunction(c_build.compile_recipe(made, cache=folder), program)
 
 
 def inputs(program: Program, sizes: Mapping[str, int], seed: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:

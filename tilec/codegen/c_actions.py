@@ -11,7 +11,7 @@ from tilec.codegen.c_values import Value, Values
 from tilec.ir.affine import Aff
 from tilec.ir.dtypes import DTYPES, encode, promote
 from tilec.ir.evaluate import neutral
-from tilec.ir.program import Address, Copy, Identity, Leaf, Merge, Read
+from tilec.ir.program import Address, Copy, Identity, Leaf, Merge, Prefetch, Read
 from tilec.lower.nests import target_of
 
 
@@ -46,12 +46,8 @@ class Actions(Lines):
         value = Value(f"{back}({text})" if back else text, arithmetic, wide)
         if not cell.at or not (place.lanes or place.unrolled):
             return value
-        known = self.loads.get(value.text)
-        if known is None:
-            name = self.new(cell.name)
-            self.line(place, f"const {self.helpers.type(HOLDS[arithmetic], n)} {name} = {value.text};")
-            known = self.loads[value.text] = Value(name, arithmetic, wide)
-        return known
+        kind = self.helpers.type(HOLDS[arithmetic], n)
+        return Value(self.named(value.text, kind, cell.name, place), arithmetic, wide)
 
     def index(self, aff: Aff, place: Place) -> Value:
         e, scope = place.aff(aff), self.scope(place)
@@ -76,7 +72,7 @@ class Actions(Lines):
             arithmetic = promote(DTYPES[dtype].arithmetic, statement.value.dtype)
             old = values.convert(self._old(target, leaf.target, place), arithmetic)
             v = self._updated(statement.op, arithmetic, old, statement.value, env, leaf.reads, values)
-        self.write(target, values, v, place, f"  // {statement.name}")
+        self.write(target, values, v, place, f"  // {statement.name}", leaf.streaming)
 
     def _updated(self, op, arithmetic, old, value, env, reads, values: Values) -> Value:
         product = getattr(value, "op", None) == "*" and value.dtype == arithmetic and arithmetic in ("f32", "f64")
@@ -91,7 +87,7 @@ class Actions(Lines):
         back = c_convert.decode(self.helpers, cell.buffer.dtype, place.width if wide else 1)
         return Value(f"{back}({text})" if back else text, DTYPES[cell.buffer.dtype].arithmetic, wide)
 
-    def write(self, cell: Cell, values: Values, v: Value, place: Place, note: str) -> None:
+    def write(self, cell: Cell, values: Values, v: Value, place: Place, note: str, streaming: bool = False) -> None:
         """Round to the buffer's format and store."""
         if cell.wide and not v.wide:
             v = Value(values.whole(v), v.dtype, True)
@@ -99,9 +95,9 @@ class Actions(Lines):
             raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
         if place.lanes is not None and not cell.wide and place.width > 1:
             raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
-        self.put(cell, values.stored(v, cell.buffer.dtype), place, note)
+        self.put(cell, values.stored(v, cell.buffer.dtype), place, note, streaming)
 
-    def put(self, cell: Cell, raw: str, place: Place, note: str) -> None:
+    def put(self, cell: Cell, raw: str, place: Place, note: str, streaming: bool = False) -> None:
         """Store elements."""
         short, n = ELEMENT[cell.buffer.dtype], place.width
         lanes = place.lanes
@@ -130,7 +126,10 @@ class Actions(Lines):
         if lanes.count is not None:
             self.line(place, f"{self.helpers.store_part(short, n)}({pointer}, {raw}, {lanes.count});{note}")
         else:
-            self.line(place, f"{self.helpers.store(short, n)}({pointer}, {raw});{note}")
+            if streaming:
+                self.helpers.fence()
+            put = self.helpers.stream(short, n) if streaming else self.helpers.store(short, n)
+            self.line(place, f"{put}({pointer}, {raw});{note}")
 
     def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
         """Active lanes of `raw`, the others as they were."""
@@ -140,6 +139,14 @@ class Actions(Lines):
             mask = f"__builtin_convertvector({mask}, {kind})"
         return f"{self.helpers.select(short, n)}({mask}, {raw}, {old})"
 
+    def prefetch(self, action: Prefetch, place: Place) -> None:
+        """A hint; of a vector, for its first lane."""
+        a = action.address
+        b = self.program.buffer[a.buffer]
+        index = [simplified(place.aff(e).subs({LANE: 0}), place.ranges) for e in a.index]
+        flat = self._flat(self.plan(b, index, place), self.scope(place))
+        self.line(place, f"__builtin_prefetch({self.names[b.name]} + {flat}, {int(action.write)}, {4 - action.level});")
+
     def move(self, action: Copy | Identity | Merge, place: Place) -> None:
         target = self.cell(target_of(action), place)
         values, dtype = self.values(place), target.buffer.dtype
@@ -148,14 +155,14 @@ class Actions(Lines):
                 source = self.cell(action.src, place)
                 if source.buffer.dtype != dtype:
                     v = self.load(action.src, place)
-                    self.write(target, values, v, place, "  // copy")
+                    self.write(target, values, v, place, "  // copy", action.streaming)
                     return
                 text, wide = self.raw(source, place)
                 if target.wide and not wide:
                     text = f"{self.helpers.splat(ELEMENT[dtype], place.width)}({text})"
                 elif (wide and not target.wide) or (place.width > 1 and not target.wide):
                     raise NotVector(f"all lanes write one cell of {target.buffer.name}")
-                self.put(target, text, place, "  // copy")
+                self.put(target, text, place, "  // copy", action.streaming)
             case Identity():
                 value = encode(dtype, neutral(action.op, dtype)).item()
                 short = ELEMENT[dtype]

@@ -17,7 +17,7 @@ class Parameter:
     """One argument of the C function: an array (element type, shape), a scalar or a size."""
 
     name: str
-    kind: str  # "array", "scalar" or "size"
+    kind: str  # "array", "scalar", "size", or "packed": a copy of an array made ahead of the call, or NULL
     dtype: str
     written: bool = False
 
@@ -27,7 +27,30 @@ def parameters(program: Program) -> list[Parameter]:
     outputs = set(written(program))
     arrays = [Parameter(b.name, "array", b.dtype, b.name in outputs) for b in program.buffers if b.role == "param"]
     scalars = [Parameter(n, "scalar", DTYPES[d].arithmetic) for n, d in program.scalars]
-    return [*arrays, *scalars, *(Parameter(n, "size", "i64") for n in program.sizes)]
+    packed = [Parameter(b.name, "packed", b.dtype) for b in program.buffers if b.prepacked]
+    return [*arrays, *scalars, *(Parameter(n, "size", "i64") for n in program.sizes), *packed]
+
+
+def argument(p: Parameter, name: str, plain: bool = False) -> str:
+    """Its declaration; plain: with the types of stdint.h."""
+    if p.kind == "size":
+        return f"{'int64_t' if plain else 'i64'} {name}"
+    short = HOLDS[p.dtype] if p.kind == "scalar" else ELEMENT[p.dtype]
+    kind = C_NAME[short] if plain else short
+    if p.kind == "scalar":
+        return f"{kind} {name}"
+    star = "*" if plain else "*restrict "
+    return f"{'' if p.written else 'const '}{kind} {star}{name}{'_packed' if p.kind == 'packed' else ''}"
+
+
+def pack_entry(program: Program, buffer: str) -> str:
+    """The function that makes the packed copy; with _bytes, how large it is."""
+    return f"{entry(program)}_pack_{c_names(program)[buffer]}"
+
+
+def memory(program: Program) -> tuple[int, bool]:
+    """(alignment that scratch memory needs, are huge pages asked for)."""
+    return max((b.align or 64 for b in program.buffers), default=64), any(b.pages == "huge" for b in program.buffers)
 
 
 def entry(program: Program) -> str:
@@ -39,15 +62,15 @@ def header(program: Program) -> str:
     """The C header of the emitted text; element types of f16, bf16 and f8 are unsigned integers with their bits."""
     names = c_names(program)
     f, guard = entry(program), f"{entry(program).upper()}_H"
-    arguments = [
-        *(
-            f"{'' if p.written else 'const '}{C_NAME[ELEMENT[p.dtype]]} *{names[p.name]}"
-            for p in parameters(program)
-            if p.kind == "array"
-        ),
-        *(f"{C_NAME[HOLDS[p.dtype]]} {names[p.name]}" for p in parameters(program) if p.kind == "scalar"),
-    ]
+    arguments = [argument(p, names[p.name], True) for p in parameters(program)]
     sizes = [f"int64_t {names[n]}" for n in program.sizes]
+    packs: list[str] = []
+    for b in program.buffers:
+        if b.prepacked:
+            g, kind = pack_entry(program, b.name), C_NAME[ELEMENT[b.dtype]]
+            source = f"const {kind} *{names[b.root or '']}"
+            packs.append(f"int64_t {g}_bytes({', '.join(sizes) or 'void'});")
+            packs.append(f"void {g}({', '.join([source, *sizes, f'{kind} *{names[b.name]}', 'int threads'])});")
     lines = [
         f"/* {signature(program)}",
         " * Arrays are row-major, contiguous and apart from each other.",
@@ -59,7 +82,8 @@ def header(program: Program) -> str:
         'extern "C" {',
         "#endif",
         f"int64_t {f}_scratch({', '.join([*sizes, 'int threads'])});",
-        f"void {f}({', '.join([*arguments, *sizes, 'void *scratch', 'int threads'])});",
+        f"void {f}({', '.join([*arguments, 'void *scratch', 'int threads'])});",
+        *packs,
         "#ifdef __cplusplus",
         "}",
         "#endif",

@@ -102,14 +102,14 @@ class Helpers:
             if BYTES[short] == 4 and lanes == 8:
                 self.part_mask(8)
                 cast = "(const int *)p"
-                return _under("__AVX2__", f"return ({t})_mm256_maskload_epi32({cast}, (__m256i)part_8(n));", plain)
+                return under("__AVX2__", f"return ({t})_mm256_maskload_epi32({cast}, (__m256i)part_8(n));", plain)
             if BYTES[short] == 4 and lanes == 16:
-                return _under("__AVX512F__", f"return ({t})_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);", plain)
+                return under("__AVX512F__", f"return ({t})_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);", plain)
             if BYTES[short] == 2 and lanes in (8, 16, 32):
                 bits = {8: "_mm", 16: "_mm256", 32: "_mm512"}[lanes]
                 one = "1ull" if lanes == 32 else "1u"
                 line = f"return ({t}){bits}_maskz_loadu_epi16((__mmask{lanes})(({one} << n) - 1), p);"
-                return _under("__AVX512BW__) && defined(__AVX512VL__", line, plain)
+                return under("__AVX512BW__) && defined(__AVX512VL__", line, plain)
             return plain
 
         return self.define(f"load_part_{t}", t, f"const {short} *p, i64 n", body)
@@ -122,17 +122,39 @@ class Helpers:
             plain = "for (i64 l = 0; l < n; ++l) p[l] = v[l];"
             if BYTES[short] == 4 and lanes == 8:
                 self.part_mask(8)
-                return _under("__AVX2__", "_mm256_maskstore_epi32((int *)p, (__m256i)part_8(n), (__m256i)v);", plain)
+                return under("__AVX2__", "_mm256_maskstore_epi32((int *)p, (__m256i)part_8(n), (__m256i)v);", plain)
             if BYTES[short] == 4 and lanes == 16:
-                return _under("__AVX512F__", "_mm512_mask_storeu_epi32(p, (__mmask16)((1u << n) - 1), (__m512i)v);", plain)
+                return under("__AVX512F__", "_mm512_mask_storeu_epi32(p, (__mmask16)((1u << n) - 1), (__m512i)v);", plain)
             if BYTES[short] == 2 and lanes in (8, 16, 32):
                 bits, whole = {8: ("_mm", "__m128i"), 16: ("_mm256", "__m256i"), 32: ("_mm512", "__m512i")}[lanes]
                 one = "1ull" if lanes == 32 else "1u"
                 line = f"{bits}_mask_storeu_epi16(p, (__mmask{lanes})(({one} << n) - 1), ({whole})v);"
-                return _under("__AVX512BW__) && defined(__AVX512VL__", line, plain)
+                return under("__AVX512BW__) && defined(__AVX512VL__", line, plain)
             return plain
 
         return self.define(f"store_part_{t}", "void", f"{short} *p, {t} v, i64 n", body)
+
+    def stream(self, short: str, lanes: int) -> str:
+        """A whole vector past the caches where it lies on a multiple of its size, else stored as usual."""
+        t, size = self.type(short, lanes), BYTES[short] * lanes
+
+        def body() -> str:
+            plain = f"*({t}_at *)p = v;"
+            if size == 8:
+                word = "long long w;\nmemcpy(&w, &v, 8);\n_mm_stream_si64((long long *)(void *)p, w);"
+                return under("__x86_64__", f"if (((uintptr_t)p & 7) == 0) {{ {word} }} else {plain}".replace("\n", " "), plain)
+            if size not in _PS:
+                return plain
+            integer = {16: "__m128i", 32: "__m256i", 64: "__m512i"}[size]
+            prefix, macro = {16: ("_mm", "__SSE2__"), 32: ("_mm256", "__AVX__"), 64: ("_mm512", "__AVX512F__")}[size]
+            call = f"{prefix}_stream_si{8 * size}(({integer} *)(void *)p, ({integer})v);"
+            return under(macro, f"if (((uintptr_t)p & {size - 1}) == 0) {call} else {plain}", plain)
+
+        return self.define(f"stream_{t}", "void", f"{short} *p, {t} v", body)
+
+    def fence(self) -> str:
+        """Streamed stores are seen by others after it."""
+        return self.define("stream_fence", "void", "void", under("__SSE2__", "_mm_sfence();", "__sync_synchronize();"))
 
     def part_mask(self, lanes: int) -> str:
         """-1 in the first n lanes."""
@@ -157,11 +179,11 @@ class Helpers:
             if BYTES[short] == 4 and size in (16, 32):
                 ps, prefix, _ = _PS[size]
                 macro = "__AVX__" if size == 32 else "__SSE4_1__"
-                return _under(macro, f"return ({t}){prefix}_blendv_ps(({ps})b, ({ps})a, ({ps})m);", plain)
+                return under(macro, f"return ({t}){prefix}_blendv_ps(({ps})b, ({ps})a, ({ps})m);", plain)
             if BYTES[short] == 8 and size in (16, 32):
                 prefix, macro = ("_mm256", "__AVX__") if size == 32 else ("_mm", "__SSE4_1__")
                 d = "__m256d" if size == 32 else "__m128d"
-                return _under(macro, f"return ({t}){prefix}_blendv_pd(({d})b, ({d})a, ({d})m);", plain)
+                return under(macro, f"return ({t}){prefix}_blendv_pd(({d})b, ({d})a, ({d})m);", plain)
             return plain
 
         return self.define(f"select_{t}", t, f"{m} m, {t} a, {t} b", body)
@@ -182,7 +204,7 @@ class Helpers:
                 return plain
             ps, prefix, macro = _PS[size]
             kind, suffix = (ps + "d", "pd") if short == "f64" else (ps, "ps")
-            return _under(macro, f"return ({t}){prefix}_sqrt_{suffix}(({kind})x);", plain)
+            return under(macro, f"return ({t}){prefix}_sqrt_{suffix}(({kind})x);", plain)
 
         return self.define(f"sqrt_{t}", t, f"{t} x", body)
 
@@ -200,7 +222,7 @@ class Helpers:
             ps, prefix, macro = _PS[size]
             kind, suffix = (ps + "d", "pd") if short == "f64" else (ps, "ps")
             macro = macro if size == 64 else "__FMA__"
-            return _under(macro, f"return ({t}){prefix}_fmadd_{suffix}(({kind})a, ({kind})b, ({kind})c);", plain)
+            return under(macro, f"return ({t}){prefix}_fmadd_{suffix}(({kind})a, ({kind})b, ({kind})c);", plain)
 
         return self.define(f"fma_{t}", t, f"{t} a, {t} b, {t} c", body)
 
@@ -216,7 +238,7 @@ class Helpers:
                 plain = f"return {select}(x {sign} c, c, x);"
             if lanes in (4, 8, 16):
                 ps, prefix, macro = _PS[4 * lanes]
-                return _under(macro, f"return ({t}){prefix}_{op}_ps(({ps})c, ({ps})x);", plain)
+                return under(macro, f"return ({t}){prefix}_{op}_ps(({ps})c, ({ps})x);", plain)
             return plain
 
         return self.define(f"{name}_{t}", t, f"{t} x, {t} c", body)
@@ -275,5 +297,6 @@ class Helpers:
         return self.define(what, "i64", "i64 a, i64 b", bodies[what])
 
 
-def _under(macro: str, fast: str, plain: str) -> str:
+def under(macro: str, fast: str, plain: str) -> str:
+    """`fast` where the compiler defines the macro, else `plain`."""
     return f"#if defined({macro})\n{fast}\n#else\n{plain}\n#endif"

@@ -10,7 +10,6 @@ from tilec.codegen.c_helpers import ELEMENT, Helpers
 from tilec.codegen.c_place import NotVector, Place
 from tilec.codegen.c_scope import LANE, CScope, Plan, arranged, simplified
 from tilec.codegen.c_storage import ON_STACK, SLACK, Access, Storage, constant_bytes, element_bytes
-from tilec.codegen.c_values import Value
 from tilec.ir import printer
 from tilec.ir.affine import Aff
 from tilec.ir.layouts import padded
@@ -42,7 +41,8 @@ class Lines:
     storage: Storage
     lines: list[str] = field(default_factory=list)
     pieces: list[tuple[Buffer, str, bool]] = field(default_factory=list)  # scratch: buffer, bytes, one per thread
-    loads: dict[str, Value] = field(default_factory=dict)  # of the straight line being written
+    loads: dict[str, str] = field(default_factory=dict)  # of the straight line being written
+    packs: dict[str, list[str]] = field(default_factory=dict)  # of a buffer packed ahead: the lines of its function
     fresh: int = 0
     branches: int = 0
 
@@ -90,7 +90,7 @@ class Lines:
         size = constant_bytes(b, extents)
         if wide and (size is None or size * place.width > ON_STACK):
             raise NotVector(f"{b.name} would need an array of vectors of its own")
-        if size is not None and size <= ON_STACK:
+        if size is not None and size <= ON_STACK and b.owner not in self.storage.shared and not b.prepacked:
             cells = prod(e.const for e in extents)
             kind = self.helpers.type(short, place.width)
             cells += 0 if wide else -(-SLACK // element_bytes(b))
@@ -103,6 +103,10 @@ class Lines:
         at = f"{name}_at"
         if place.parallel:
             at += f" + omp_get_thread_num() * {name}_bytes"
+        if b.prepacked:
+            own = f"(const {short} *)((char *)scratch + {at})"
+            self.line(place, f"const {short} *const restrict {name} = {name}_packed != NULL ? {name}_packed : {own};{note}")
+            return place
         self.line(place, f"{short} *const restrict {name} = ({short} *)((char *)scratch + {at});{note}")
         return place
 
@@ -155,10 +159,9 @@ class Lines:
             raise NotVector(f"{b.name} belongs to each lane and is indexed across them")
         if self.storage.in_variables(b):
             return self._variable(b, name, index, along, place, widened)
-        extents = [*self._extents(b)[: len(index) - len(b.shape)], *b.shape]
         scope = self.scope(place)
         outside = b.role == "param"
-        plan = arranged(b, index, extents, place.ranges)
+        plan = self.plan(b, index, place)
         if not along:
             return Cell(b, name, (self._flat(plan, scope),), wide=widened, holds_lanes=widened, outside=outside)
         along = [d for d, e in enumerate(plan.index) if LANE in e.names]
@@ -170,9 +173,23 @@ class Lines:
         assert place.lanes is not None
         at = []
         for lane in range(place.lanes.lanes):
-            here = arranged(b, [simplified(e.subs({LANE: lane}), place.ranges) for e in index], extents, place.ranges)
-            at.append(self._flat(here, scope))
+            here = [simplified(e.subs({LANE: lane}), place.ranges) for e in index]
+            at.append(self._flat(self.plan(b, here, place), scope))
         return Cell(b, name, tuple(at), wide=True, gathers=True, outside=outside)
+
+    def plan(self, b: Buffer, index: list[Aff], place: Place) -> Plan:
+        """Where the layout puts a cell; thread coordinates come first."""
+        extents = [*self._extents(b)[: len(index) - len(b.shape)], *b.shape]
+        return arranged(b, index, extents, place.ranges)
+
+    def named(self, text: str, kind: str, stem: str, place: Place) -> str:
+        """A constant that holds the text's value, the same one while nothing it reads is stored to."""
+        known = self.loads.get(text)
+        if known is None:
+            name = self.new(stem)
+            self.line(place, f"const {kind} {name} = {text};")
+            known = self.loads[text] = name
+        return known
 
     def _flat(self, plan: Plan, scope: CScope) -> str:
         if plan.xor is None:

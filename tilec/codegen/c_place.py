@@ -10,6 +10,8 @@ from tilec.codegen.c_scope import LANE, Range, bounds, simplified
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import Loop
 
+MOST = 1 << 20  # iterations that a constant may bound
+
 
 class NotVector(Exception):
     """A loop cannot run as lanes: the reason. It then runs one iteration after the other."""
@@ -39,6 +41,8 @@ class Place:
     partial: bool = False  # on the side of a version where tiles are not full
     branch: int = 0  # which version, to tell their counts apart
     unrolled: bool = False
+    tile: bool = False  # below the owner of variables
+    team: bool = False  # every thread of a team is here
 
     @property
     def width(self) -> int:
@@ -61,8 +65,18 @@ class Place:
             return True
         if high < 0:
             return False
-        least = self.known.get(e - e.const)
-        return True if least is not None and least <= e.const else None
+        rest = e - e.const
+        least = self.known.get(rest)
+        if least is not None and least <= e.const:
+            return True
+        above = self.known.get(-rest)  # rest <= above
+        return False if above is not None and above + e.const < 0 else None
+
+    def most(self, e: Aff) -> float:
+        """No value of `e` here is larger."""
+        high = bounds(e, self.ranges)[1]
+        above = self.known.get(-(e - e.const))
+        return high if above is None else min(high, above + e.const)
 
     def knowing(self, cs: Iterable[Constraint]) -> Place:
         known = dict(self.known)
@@ -93,7 +107,7 @@ class Place:
 class Extent:
     """A loop's values: from `start` (a single lower bound), at most `most` of them; `exact` when always that many.
 
-    `needed`: the conditions under which it is exact.
+    `needed`: the conditions under which it is exact; none where it is not exact either: no tile is full.
     """
 
     start: Aff
@@ -113,12 +127,14 @@ def extent(loop: Loop, place: Place) -> Extent | None:
             return None
         start = Aff(max(constants))
     gaps = tuple(dict.fromkeys(simplified(u - start, place.ranges) for u in upper))
-    found = [g.const for g in gaps if g.is_const]
-    if not found:
+    limit = min(place.most(g) for g in gaps)
+    if limit > MOST:
         return None
-    most = max(min(found), 0)
+    most = max(int(limit), 0)
     needed = tuple(Constraint(g - most) for g in gaps if not (g.is_const and g.const >= most))
     open_ = tuple(c for c in needed if place.holds(c) is not True)
+    if not any(g.is_const for g in gaps):  # only a condition around bounds it: there is no full tile
+        return Extent(start, most, False, (), gaps)
     return Extent(start, most, not open_, open_, gaps)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
-from tilec.ir.affine import Aff, Constraint, Div
+from tilec.ir.affine import Aff, Constraint, Div, ceil_div
+from tilec.ir.layouts import triples
 from tilec.ir.printer import Scope
 from tilec.ir.program import Buffer
 
@@ -171,6 +172,12 @@ def arranged(b: Buffer, index: list[Aff], extents: list[Aff], ranges: Mapping[st
     elif layout.name == "xor":
         row, column = (d + shift for d in layout.args)
         return Plan(place, sizes, (column, place[row], sizes[column].const))
+    elif layout.name == "digits":
+        parts = triples(layout.args)
+        front = place[:shift], sizes[:shift]
+        place = [_digit(index[dim + shift], divisor, modulus, ranges) for dim, divisor, modulus in parts]
+        sizes = [Aff(abs(m)) if m else ceil_div(extents[dim + shift], divisor) for dim, divisor, m in parts]
+        return Plan([*front[0], *place], [*front[1], *sizes])
     else:
         dim, width = layout.args
         i, e = place.pop(dim + shift), sizes.pop(dim + shift)
@@ -180,3 +187,11 @@ def arranged(b: Buffer, index: list[Aff], extents: list[Aff], ranges: Mapping[st
         place.append(i - high * width)
         sizes.append(Aff(width))
     return Plan(place, sizes)
+
+
+def _digit(i: Aff, divisor: int, modulus: int, ranges: Mapping[str, Range]) -> Aff:
+    whole = simplified(i // divisor, ranges)
+    if modulus == 0:
+        return whole
+    digit = whole - simplified(whole // abs(modulus), ranges) * abs(modulus)
+    return digit if modulus > 0 else -digit + (-modulus - 1)

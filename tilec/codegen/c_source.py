@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tilec.codegen.c_actions import Actions
-from tilec.codegen.c_face import Parameter, c_names, entry, parameters, uses_threads
-from tilec.codegen.c_helpers import ELEMENT, HOLDS, Helpers
+from tilec.codegen.c_face import argument, c_names, entry, memory, pack_entry, parameters, uses_threads
+from tilec.codegen.c_helpers import ELEMENT, Helpers
+from tilec.codegen.c_instructions import Instructed
 from tilec.codegen.c_place import Extent, Lanes, NotVector, Place, everywhere, extent
 from tilec.codegen.c_scope import LANE, Range, bounds
 from tilec.codegen.c_storage import Storage, element_bytes
@@ -24,8 +24,24 @@ from tilec.ir.arguments import signature
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import walk
 from tilec.ir.printer import owned
-from tilec.ir.program import Address, Barrier, Buffer, Commit, Copy, Guard, Identity, Leaf, Loop, Merge, Node, Program, Wait
+from tilec.ir.program import (
+    Address,
+    Barrier,
+    Buffer,
+    Commit,
+    Copy,
+    Guard,
+    Identity,
+    Leaf,
+    Loop,
+    Merge,
+    Node,
+    Prefetch,
+    Program,
+    Wait,
+)
 from tilec.lower.cells import Cells
+from tilec.lower.nests import target_of
 
 MOST_COPIES = 64  # a loop is written out at most so many times
 LARGEST = 2**31 - 1
@@ -33,80 +49,111 @@ LARGEST = 2**31 - 1
 
 def emit(program: Program, vector_bytes: int = 32) -> str:
     """The C text. vector_bytes: 16, 32 or 64, the vector registers it is shaped for; it runs on every machine."""
-    cells, names = Cells.of(program), c_names(program)
-    first = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells))
+    cells, names, shared = Cells.of(tree.without_hints(program)), c_names(program), _team_loops(program.body)
+    first = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells, None, shared))
     first.run()
-    last = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells, first.storage.decided()))
+    last = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells, first.storage.decided(), shared))
     last.run()
     return last.text()
 
 
-class _Emitter(Actions):
+class _Emitter(Instructed):
     """The tree, node by node."""
 
     def run(self) -> None:
         sizes: dict[str, Range] = {n: (1, LARGEST) for n in self.program.sizes}
-        self.nodes(self.program.body, Place(ranges=sizes), owned(self.program, (), None))
+        declared = owned(self.program, (), None)
+        packed = [b for b in declared if b.prepacked]
+        if not packed:
+            self.nodes(self.program.body, Place(ranges=sizes), declared)
+            return
+        place = Place(ranges=sizes)
+        for b in declared:
+            place = self.declare(b, place)
+        for node in self.program.body:
+            fills = [b for b in packed if b.name in written_buffers(node)]
+            if not fills:
+                self.loads = {}
+                self._versions((node,), place)
+                continue
+            outer, self.lines = self.lines, []
+            self._versions((node,), place)
+            self.packs[fills[0].name], self.lines = self.lines, outer
+            b, sizes_ = fills[0], "".join(f"{self.names[n]}, " for n in self.program.sizes)
+            name, short = self.names[b.name], ELEMENT[b.dtype]
+            call = f"{pack_entry(self.program, b.name)}({self.names[b.root or '']}, {sizes_}({short} *){name}, threads);"
+            self.line(place, f"if ({name}_packed == NULL) {call}")
 
     def text(self) -> str:
-        p, name = self.program, self.names
-        f = entry(p)
-        listed = [
-            f"{'' if x.written else 'const '}{self._c(x)} *restrict {name[x.name]}" for x in parameters(p) if x.kind == "array"
-        ]
-        listed += [f"{HOLDS[x.dtype]} {name[x.name]}" for x in parameters(p) if x.kind == "scalar"]
+        p, name, f = self.program, self.names, entry(self.program)
+        listed = [argument(x, name[x.name]) for x in parameters(p)]
         sizes = [f"i64 {name[n]}" for n in p.sizes]
-        scratch, offsets = [], []
-        for b, size, shared in self.pieces:
-            each = f"{size} * threads" if shared else size
+        offsets: list[str] = []
+        for b, size, each in self.pieces:
+            if b.align is not None and b.align > 64:
+                offsets.append(f"    at = (at + {b.align - 1}) / {b.align} * {b.align};")
             offsets += [f"    const i64 {name[b.name]}_bytes = {size};", f"    const i64 {name[b.name]}_at = at;"]
-            offsets += [f"    at += {name[b.name]}_bytes{' * threads' if shared else ''};"]
-            scratch.append(each)
-        threads = "int threads"
+            offsets.append(f"    at += {name[b.name]}_bytes{' * threads' if each else ''};")
         head = [*(f" * {line}" for line in printer.header(p)), " *"]
         head += [" * " + line if line else " *" for line in printer.loop_tree(p).split("\n")]
         out = ["/* C11 written by tilec.", *head, " */", self.helpers.text()]
-        if self._parallel:
-            out.append(
-                "#ifdef _OPENMP\n#include <omp.h>\n#else\nstatic inline int omp_get_thread_num(void) { return 0; }\n#endif\n"
-            )
-        total = " + ".join(scratch) or "0"
-        unused = "".join(f"    (void){name[n]};\n" for n in p.sizes) + "    (void)threads;\n"
+        if uses_threads(p):
+            one = "static inline int omp_get_thread_num(void) { return 0; }"
+            out.append(f"#ifdef _OPENMP\n#include <omp.h>\n#else\n{one}\n#endif\n")
+        unused = [f"    (void){name[n]};" for n in p.sizes] + ["    (void)threads;"]
         out.append("/* Bytes of scratch memory that a call needs. */")
-        out.append(f"i64 {f}_scratch({', '.join([*sizes, threads])})\n{{\n{unused}    return {total};\n}}\n")
-        args = ",\n".join("    " + a for a in [*listed, *sizes, "void *scratch", threads])
-        out.append(f"/* {signature(p)}\n * scratch: {f}_scratch(…) bytes, aligned to 64. threads: at least 1. */")
+        out.append(f"i64 {f}_scratch({', '.join([*sizes, 'int threads'])})\n{{")
+        quiet = [f"    (void){name[b.name]}_at;" for b, _, _ in self.pieces]
+        out += [*unused, "    i64 at = 0;", *offsets, *quiet, "    return at;", "}\n"]
+        for b, size, _ in self.pieces:
+            if b.name in self.packs:
+                out += self._pack(b, size, sizes, unused)
+        args = ",\n".join("    " + a for a in [*listed, "void *scratch", "int threads"])
+        out.append(f"/* {signature(p)}\n * scratch: {f}_scratch(…) bytes, aligned to {memory(p)[0]}. threads: at least 1. */")
         out.append(f"void {f}(\n{args})\n{{")
-        if offsets:
-            out += ["    i64 at = 0;", *offsets, "    (void)at;"]
-        else:
-            out.append("    (void)scratch;")
+        out += ["    i64 at = 0;", *offsets, "    (void)at;"] if offsets else ["    (void)scratch;"]
         out.append("    (void)threads;")
+        if "stream_fence" in self.helpers.definitions:
+            self.lines.append("    stream_fence();")
         return "\n".join([*out, *self.lines, "}"]) + "\n"
 
-    def _c(self, x: Parameter) -> str:
-        return ELEMENT[x.dtype]
-
-    @property
-    def _parallel(self) -> bool:
-        return uses_threads(self.program)
-
-    # lines -----------------------------------------------------------------------------------------------------------
+    def _pack(self, b: Buffer, size: str, sizes: list[str], unused: list[str]) -> list[str]:
+        """The functions that make a packed copy ahead of the call."""
+        g, name, short = pack_entry(self.program, b.name), self.names[b.name], ELEMENT[b.dtype]
+        root = f"const {short} *restrict {self.names[b.root or '']}"
+        given = ", ".join([root, *sizes, f"{short} *restrict {name}", "int threads"])
+        fence = ["    stream_fence();"] if any("stream_" in line for line in self.packs[b.name]) else []
+        return [
+            f"/* {printer.declaration(b, printer.Scope.of(self.program))}: made ahead of calls */",
+            f"i64 {g}_bytes({', '.join(sizes) or 'void'})\n{{",
+            *unused[:-1],
+            f"    return {size};\n}}\n",
+            f"void {g}({given})\n{{",
+            *unused,
+            *self.packs[b.name],
+            *fence,
+            "}\n",
+        ]
 
     def nodes(self, body: tuple[Node, ...], place: Place, declared: list[Buffer]) -> None:
         for b in declared:
             place = self.declare(b, place)
-        if not place.partial and any(b.shape and self.storage.in_variables(b) for b in declared):
-            needed = self._fullness(body, place)
-            if needed:
-                self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile")
-                inside = replace(place, depth=place.depth + 1, branch=self._branch())
-                self._each(body, inside.knowing(needed))
-                self.close(place, "} else {")
-                self._each(body, replace(inside, partial=True, branch=self._branch()))
-                self.close(place)
-                return
-        self._each(body, place)
+        tile = any(b.shape and self.storage.in_variables(b) for b in declared)
+        self._versions(body, replace(place, tile=place.tile or tile))
+
+    def _versions(self, body: tuple[Node, ...], place: Place) -> None:
+        """Below the owner of variables: full tiles apart from those that a bound cuts."""
+        needed = self._fullness(body, place) if place.tile and not place.partial else []
+        if not needed:
+            self._each(body, place)
+            return
+        self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile")
+        inside = replace(place, depth=place.depth + 1, tile=False, branch=self._branch())
+        self._each(body, inside.knowing(needed))
+        self.close(place, "} else {")
+        rest = replace(inside, partial=True, branch=self._branch())
+        self._each(body, rest.knowing([Constraint(-needed[0].expr - 1)] if len(needed) == 1 else []))
+        self.close(place)
 
     def _branch(self) -> int:
         self.branches += 1
@@ -122,6 +169,8 @@ class _Emitter(Actions):
                 case Barrier() | Commit() | Wait():
                     what = f"wait({node.n})" if isinstance(node, Wait) else type(node).__name__.lower()
                     self.line(place, f"// {what}: everything before is done already")
+                case Prefetch():
+                    self.prefetch(node, place)
                 case Leaf():
                     self.leaf(node, place)
                 case Copy() | Identity() | Merge():
@@ -143,7 +192,7 @@ class _Emitter(Actions):
             inner = replace(place, depth=place.depth + 1).knowing(plain)
         if lanes:
             inner = self._narrowed(lanes, inner)
-        self._each(node.body, inner)
+        self._versions(node.body, inner)
         if plain:
             self.close(place)
 
@@ -166,6 +215,9 @@ class _Emitter(Actions):
     # loops -----------------------------------------------------------------------------------------------------------
 
     def loop(self, node: Loop, place: Place) -> None:
+        if node.kind == "team":
+            self.team(node, place)
+            return
         if node.kind == "vector" and place.lanes is None:
             try:
                 self._attempt(lambda: self.vector(node, place))
@@ -204,7 +256,7 @@ class _Emitter(Actions):
     def _registers(self, node: Loop) -> Iterator[Address]:
         """Accesses inside to buffers of several cells that are held in variables."""
         for site in tree.sites(node.body):
-            if isinstance(site.action, Barrier | Commit | Wait):
+            if isinstance(site.action, Barrier | Commit | Wait | Prefetch):
                 continue
             for a, _, _ in tree.addresses(site.action, self.program):
                 b = self.program.buffer[a.buffer]
@@ -236,12 +288,70 @@ class _Emitter(Actions):
         inner = replace(place.running(node, lower, upper), unrolled=False)
         v, scope = self.names[node.var], self.scope(place)
         note = f"  // {node.kind}" if node.kind not in ("serial", "unrolled") else ""
-        if node.kind == "parallel" and not place.parallel and place.lanes is None:
-            self.open(place, "#pragma omp parallel for schedule(static) num_threads(threads)")
-            inner = replace(inner, parallel=True)
+        shared = node.kind == "parallel" and not place.parallel and place.lanes is None
+        streams = any(getattr(site.action, "streaming", False) for site in tree.sites(node.body))
+        apart = shared and streams and not place.team  # a fence for each thread after its share
+        if shared:
+            inner = replace(inner, parallel=True, team=False)
+            if apart:
+                self.open(place, "#pragma omp parallel num_threads(threads)")
+                self.open(place, "{")
+                place, inner = replace(place, depth=place.depth + 1), replace(inner, depth=inner.depth + 1)
+            what = "for" if apart or place.team else "parallel for"
+            end = " nowait" if apart else "" if place.team else " num_threads(threads)"
+            self.open(place, f"#pragma omp {what} schedule(static){end}")
         self.open(place, f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{{note}")
         self.nodes(node.body, inner, owned(self.program, place.path, node))
         self.close(place)
+        if apart:
+            self.line(place, f"{self.helpers.fence()}();")
+            self.close(replace(place, depth=place.depth - 1))
+        elif shared and streams:
+            self.line(place, f"{self.helpers.fence()}();")
+
+    def team(self, node: Loop, place: Place) -> None:
+        """One parallel region: parallel loops inside share their iterations out and meet at their end."""
+        for b in owned(self.program, place.path, node):
+            place = self.declare(b, place)
+        self.open(place, "#pragma omp parallel num_threads(threads)")
+        self.open(place, f"{{  // {self.names[node.var]}: one team of threads")
+        inner = replace(place.fixed(node, place.aff(node.lower[0])), depth=place.depth + 1, team=True)
+        self._by_all(node.body, inner)
+        self.close(place)
+
+    def _by_all(self, body: tuple[Node, ...], place: Place) -> None:
+        """What every thread of a team runs; nodes without a parallel loop run on one of them."""
+        alone: list[Node] = []
+
+        def flush() -> None:
+            if alone:
+                self.open(place, "#pragma omp single")
+                self.open(place, "{")
+                self._each(tuple(alone), replace(place, depth=place.depth + 1, team=False))
+                self.close(place)
+                alone.clear()
+
+        for node in body:
+            if not isinstance(node, Loop | Guard) or not _holds_parallel(node):
+                alone.append(node)
+                continue
+            flush()
+            if isinstance(node, Guard):
+                self.open(place, f"if ({self.scope(place).conditions(node.conditions)}) {{")
+                self._by_all(node.body, replace(place, depth=place.depth + 1).knowing(node.conditions))
+                self.close(place)
+            elif node.kind == "parallel":
+                self.counted(node, place)
+            else:
+                lower, upper = place.affs(node.lower), place.affs(node.upper)
+                clean, scope, v = replace(node, lower=lower, upper=upper), self.scope(place), self.names[node.var]
+                self.open(place, f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{  // by all threads")
+                inner = place.running(node, lower, upper)
+                for b in owned(self.program, place.path, node):
+                    inner = self.declare(b, inner)
+                self._by_all(node.body, inner)
+                self.close(place)
+        flush()
 
     def vector(self, node: Loop, place: Place) -> None:
         """Along lanes; NotVector where that cannot be."""
@@ -250,12 +360,13 @@ class _Emitter(Actions):
             raise NotVector("no constant bounds its extent from one start")
         if ext.most == 0:
             return
-        chunks = self._chunks(ext.most, self._lanes(node))
+        lanes = self._lanes(node)
+        chunks = self._chunks(ext.most if ext.exact else _rounded(ext.most, lanes), lanes)
         if ext.exact:
             for first, lanes in chunks:
                 self._chunk(node, ext, first, Lanes(node.var, lanes), place)
             return
-        if place.partial:
+        if place.partial or not ext.needed:
             self._masked(node, ext, chunks, place)
             return
         self.open(place, f"if ({self.scope(place).conditions(ext.needed)}) {{  // all {ext.most} of {self.names[node.var]}")
@@ -272,7 +383,7 @@ class _Emitter(Actions):
         widest, moves, registers = 4, 0, False
         for site in tree.sites(node.body):
             action = site.action
-            if isinstance(action, Barrier | Commit | Wait):
+            if isinstance(action, Barrier | Commit | Wait | Prefetch):
                 continue
             used = [self.program.buffer[a.buffer] for a, _, _ in tree.addresses(action, self.program)]
             registers |= any(b.memory == "register" or not b.shape for b in used)
@@ -310,7 +421,11 @@ class _Emitter(Actions):
         mine = owned(self.program, place.path, node)
         start = ext.start + first
         inner = place.fixed(node, start + LANE, lanes) if lanes.lanes > 1 else place.fixed(node, start)
-        self.open(place, f"{{  // {self.names[node.var]} = {self._span(start, lanes.lanes, place)}") if mine else None
+        if self.runs_pairs(node):
+            self.pairs(node, inner)
+            return
+        if mine:
+            self.open(place, f"{{  // {self.names[node.var]} = {self._span(start, lanes.lanes, place)}")
         self.nodes(node.body, replace(inner, depth=place.depth + (1 if mine else 0)), mine)
         if mine:
             self.close(place)
@@ -351,9 +466,7 @@ class _Emitter(Actions):
 
         def go(nodes: tuple[Node, ...], inner: Mapping[str, Range]) -> None:
             for node in nodes:
-                if isinstance(node, Guard):
-                    go(node.body, inner)
-                elif isinstance(node, Loop):
+                if isinstance(node, Loop):  # guards tell their own versions apart
                     ext = extent(node, place)
                     ranges: Range = (float("-inf"), float("inf"))
                     if ext is not None:
@@ -369,4 +482,35 @@ class _Emitter(Actions):
         go(body, {})
         return [c for c in found if place.holds(c) is None]
 
+
+def _rounded(most: int, lanes: int) -> int:
+    """The extent up to which vectors are laid out where a bound cuts some iterations off: the rest in one power of two."""
+    rest = most % lanes
+    return most if rest == 0 else most - rest + (1 << (rest - 1).bit_length())
+
     # storage ---------------------------------------------------------------------------------------------------------
+
+
+def written_buffers(node: Node) -> set[str]:
+    """What the actions below write."""
+    actions = [node] if not isinstance(node, Loop | Guard) else [s.action for s in tree.sites(node.body)]
+    return {target_of(a).buffer for a in actions if isinstance(a, Leaf | Copy | Identity | Merge)}
+
+
+def _holds_parallel(node: Node) -> bool:
+    if not isinstance(node, Loop | Guard):
+        return False
+    return (isinstance(node, Loop) and node.kind == "parallel") or any(_holds_parallel(n) for n in node.body)
+
+
+def _team_loops(body: tuple[Node, ...], inside: bool = False) -> frozenset[str]:
+    """Teams, and the loops inside them that all threads run."""
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, Guard):
+            found |= _team_loops(node.body, inside)
+        elif isinstance(node, Loop) and (node.kind == "team" or (inside and node.kind != "parallel" and _holds_parallel(node))):
+            found |= {node.var} | _team_loops(node.body, True)
+        elif isinstance(node, Loop) and not inside:
+            found |= _team_loops(node.body, False)
+    return frozenset(found)

@@ -59,11 +59,12 @@ class Storage:
     program: Program
     cells: Cells
     variables: dict[str, Variables] | None = None  # None: the first pass
+    shared: frozenset[str] = frozenset()  # loops that all threads of a team run: what these own lies in scratch
     accesses: dict[str, list[Access]] = field(default_factory=dict)
 
     def candidate(self, b: Buffer) -> bool:
         """May the buffer become variables? Of one cell it always is one."""
-        if b.role == "param":
+        if b.role == "param" or b.owner in self.shared:
             return False
         if not b.shape and not self.cells.coordinates.get(b.name):
             return True

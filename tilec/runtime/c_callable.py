@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import ScheduleError
+from tilec.errors import LanguageError, ScheduleError
 from tilec.ir.arguments import call_order, signature, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.ir.sizes import LARGEST_SIZE
 from tilec.runtime.c_build import TIMEOUT, Recipe, recipe
+from tilec.runtime.c_pack import Packed, pack
 from tilec.runtime.c_run import CFunction, address, check_threads, contiguous, load
 from tilec.runtime.c_save import save
 from tilec.runtime.call import bind, pure_outputs
@@ -57,12 +58,38 @@ class Compiled:
                 arguments, sizes, results = values
                 self.function(arguments, sizes, self.threads)
                 return results
-        call = bind(self.program, args, kwargs, self.pure)
-        contiguous(self.program, call.arrays)
-        known = {**call.scalars, **call.sizes}
+        packed: dict[str, Packed] = {}
+        plain_args = [self._plain(a, packed) for a in args]
+        call = bind(self.program, plain_args, {n: self._plain(a, packed) for n, a in kwargs.items()}, self.pure)
+        self._fits(packed, call.arrays)
+        contiguous(self.program, {n: a for n, a in call.arrays.items() if n not in packed})
+        copies = {p.buffer: p.room.address for p in packed.values()}
+        known = {**call.scalars, **call.sizes, **{p.name: copies.get(p.name) for p in self.function.face if p.kind == "packed"}}
         values = [address(call.arrays[p.name]) if p.kind == "array" else known[p.name] for p in self.function.face]
         self.function(values, tuple(call.sizes[n] for n in self.function.sizes), self.threads)
         return call.finish({n: call.arrays[n] for n in call.written})
+
+    def _plain(self, a: Any, packed: dict[str, Packed]) -> Any:
+        """A packed array is checked like one of its shape that takes no memory."""
+        if not isinstance(a, Packed):
+            return a
+        packed[a.name] = a
+        return np.broadcast_to(np.zeros((), a.dtype), a.shape)
+
+    def _fits(self, packed: dict[str, Packed], arrays: dict[str, np.ndarray]) -> None:
+        """LanguageError for an array that another schedule packed, or in another parameter's place."""
+        for name, p in packed.items():
+            if p.key[0] != str(self.function.path):
+                raise LanguageError(f"{self.program.name}: {name} was packed by another schedule: use this one's pack({name}=…)")
+            if arrays[name].strides != (0,) * p.ndim:
+                raise LanguageError(f"{self.program.name}: a packed {name} stands in another parameter's place")
+
+    def pack(self, **arrays: np.ndarray) -> Packed:
+        """`f.pack(W=W)`: the array in the layout that this schedule reads, for any number of calls `f(A, packed)`.
+
+        Only parameters whose copy the schedule has marked with `prepack`; ScheduleError names them.
+        """
+        return pack(self.program, self.function, self.threads, arrays)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write C source, header, shared object and a JSON description of schedule and costs; `tilec.load(folder)` reads them.
@@ -89,7 +116,7 @@ class _Quick:
         self.given = {len(order): order, len(order) - len(pure): tuple(n for n in order if n not in pure)}
         self.written = [n for n in order if n in written(source)]
         self.pure, self.face, self.sizes = tuple(pure), function.face, function.sizes
-        self.bound = dict(program.bound)
+        self.bound, self.path = dict(program.bound), str(function.path)
         self.dtypes = {n: DTYPES[b.dtype].numpy for n, b in self.buffers.items()}
         # a shape as (size, or None), expression
         self.shapes = {n: [(e.single if e.single in source.sizes else None, e) for e in b.shape] for n, b in self.buffers.items()}
@@ -104,7 +131,12 @@ class _Quick:
         later: list[tuple[Any, int]] = []
         for name, a in arrays.items():
             shape = self.shapes[name]
-            if type(a) is not np.ndarray or a.dtype != self.dtypes[name] or a.ndim != len(shape) or not a.flags.c_contiguous:
+            if type(a) is Packed:
+                if a.name != name or a.key[0] != self.path:
+                    return None
+            elif type(a) is not np.ndarray or a.dtype != self.dtypes[name] or not a.flags.c_contiguous:
+                return None
+            if a.ndim != len(shape):
                 return None
             for extent, (size, e) in zip(a.shape, shape, strict=True):
                 if size is None:
@@ -120,20 +152,28 @@ class _Quick:
             if name not in arrays:
                 shape = tuple(e.eval(sizes) for _, e in self.shapes[name])
                 arrays[name] = np.zeros(shape, self.dtypes[name])
-        spans = {}
+        spans: dict[str, tuple[Any, int]] = {}
+        packed: dict[str, int] = {}
         for name, a in arrays.items():
+            if type(a) is Packed:
+                packed[a.buffer] = a.room.address
+                continue
             first = address(a)
             if first % a.itemsize:
                 return None
             spans[name] = (first, first + a.nbytes)
         for name in self.written:
-            if not arrays[name].flags.writeable:
+            if name not in spans or not arrays[name].flags.writeable:
                 return None
             low, high = spans[name]
             for other, (a, b) in spans.items():
                 if other != name and a < high and low < b:
                     return None
-        values = [spans[p.name][0] if p.kind == "array" else sizes[p.name] for p in self.face]
+        absent = (None, 0)
+        values = [
+            spans.get(p.name, absent)[0] if p.kind == "array" else packed.get(p.name) if p.kind == "packed" else sizes[p.name]
+            for p in self.face
+        ]
         out = tuple(arrays[n] for n in self.pure)
         return values, tuple(sizes[n] for n in self.sizes), out[0] if len(out) == 1 else out or None
 

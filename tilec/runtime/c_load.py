@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilec.codegen.c_face import parameters
 from tilec.errors import MeasureError
 from tilec.runtime.c_build import Recipe, compile_recipe, machine
 from tilec.runtime.c_callable import Compiled
@@ -35,7 +34,7 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Compiled
         if data["format"] > FORMAT:
             raise MeasureError(f"{found[0]} is of format {data['format']}, this tilec reads up to {FORMAT}: use a newer tilec")
         program, pure = face(data["name"], data["face"])
-        entry, source = data["entry"], target / f"{data['name']}.c"
+        source = target / f"{data['name']}.c"
         shared = source.with_suffix(".so")
         if data["machine"] != _machine_or_none() or not shared.exists():
             shared = _again(data, source)
@@ -43,7 +42,7 @@ def load(folder: str | os.PathLike[str], threads: int | None = None) -> Compiled
         raise MeasureError(f"{e.filename or target} can't be read: {e.strerror or e}") from None
     except (ValueError, KeyError, TypeError, IndexError) as e:
         raise MeasureError(f"{found[0]} is damaged: {type(e).__name__} {e}") from None
-    return Compiled(program, CFunction(entry, shared, parameters(program)), None, threads, pure)
+    return Compiled(program, CFunction(shared, program), None, threads, pure)
 
 
 def _machine_or_none() -> str | None:

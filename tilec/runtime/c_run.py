@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.codegen.c_face import Parameter, parameters
+from tilec.codegen import c_face
 from tilec.errors import LanguageError, MeasureError, ResourceError, ScheduleError
 from tilec.ir.arguments import written
 from tilec.ir.dtypes import DTYPES
@@ -44,20 +45,23 @@ def check_threads(threads: int | None) -> int:
 
 @dataclass
 class Scratch:
-    """Anonymous memory, aligned to 64 bytes (large pieces to huge pages, which are asked for); given back with the object."""
+    """Anonymous memory, aligned; `huge`: large pieces ask for huge pages. It is given back with the object."""
 
     size: int
+    alignment: int = _ALIGNED
+    huge: bool = False
     address: int = 0
     _map: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        align = _HUGE if self.size >= _HUGE else mmap.PAGESIZE
+        align = _HUGE if self.huge and self.size >= _HUGE else max(mmap.PAGESIZE, self.alignment)
         try:
             self._map = mmap.mmap(-1, self.size + align, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, MemoryError, OverflowError, ValueError):
             raise ResourceError(f"no {self.size:,} B of scratch memory are there for temporaries and packed operands") from None
-        if self.size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+        if align == _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a wish: a system without huge pages serves normal ones
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         first = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.address = -(-first // align) * align
 
@@ -65,15 +69,18 @@ class Scratch:
 class CFunction:
     """The functions of one shared object."""
 
-    def __init__(self, entry: str, path: Path, face: list[Parameter]):
+    def __init__(self, path: Path, program: Program):
+        entry, face = c_face.entry(program), c_face.parameters(program)
         self.path, self.face = path, face
+        self.memory = c_face.memory(program)
         try:
-            library = ctypes.CDLL(str(path))
-            self.function = getattr(library, entry)
-            self.scratch = getattr(library, f"{entry}_scratch")
+            self.library = ctypes.CDLL(str(path))
+            self.function = getattr(self.library, entry)
+            self.scratch = getattr(self.library, f"{entry}_scratch")
         except (OSError, AttributeError) as e:
             raise MeasureError(f"{path} can't be loaded: {str(e).splitlines()[0]}") from None
         kinds = {"array": lambda p: ctypes.c_void_p, "scalar": lambda p: _SCALAR[p.dtype], "size": lambda p: ctypes.c_int64}
+        kinds["packed"] = kinds["array"]
         self.function.argtypes = [*(kinds[p.kind](p) for p in face), ctypes.c_void_p, ctypes.c_int]
         self.function.restype = None
         self.sizes = [p.name for p in face if p.kind == "size"]
@@ -100,7 +107,7 @@ class CFunction:
             room = None
         if room is None or room.size < size:
             room = None  # the smaller one goes before the larger one comes
-            room = Scratch(size)
+            room = Scratch(size, *self.memory)
         self.function(*values, room.address, threads)
         self._free.append(room)
 
@@ -111,8 +118,9 @@ class CFunction:
         count = check_threads(threads)
         key = tuple(sizes[n] for n in self.sizes)
         size = self.scratch(*key, count)
-        room = Scratch(size) if size else None
-        values = [address(arrays[p.name]) if p.kind == "array" else {**scalars, **sizes}[p.name] for p in self.face]
+        room = Scratch(size, *self.memory) if size else None
+        known = {**scalars, **sizes, **{p.name: None for p in self.face if p.kind == "packed"}}
+        values = [address(arrays[p.name]) if p.kind == "array" else known[p.name] for p in self.face]
         keep = (dict(arrays), room)
         function, at = self.function, room.address if room else None
 
@@ -131,7 +139,7 @@ def address(a: np.ndarray) -> int:
 
 def load(made: Recipe, program: Program, timeout: float = TIMEOUT) -> CFunction:
     """Compile (or find in the cache) and load."""
-    return CFunction(made.entry, compile_recipe(made, timeout), parameters(program))
+    return CFunction(compile_recipe(made, timeout), program)
 
 
 def contiguous(program: Program, arrays: Mapping[str, np.ndarray]) -> None:
@@ -154,9 +162,8 @@ def runner(program: Program, **options: Any) -> Runner:
     def run(arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int], scalars: Mapping[str, Any]) -> dict[str, np.ndarray]:
         own = {n: np.array(arrays[n], order="C") for n in outputs}
         given = {n: own[n] if n in own else np.ascontiguousarray(a) for n, a in arrays.items()}
-        values = []
-        for p in function.face:
-            values.append(address(given[p.name]) if p.kind == "array" else (scalars if p.kind == "scalar" else sizes)[p.name])
+        known = {**scalars, **sizes, **{p.name: None for p in function.face if p.kind == "packed"}}
+        values = [address(given[p.name]) if p.kind == "array" else known[p.name] for p in function.face]
         function(values, tuple(sizes[n] for n in function.sizes), threads)
         return {n: own[n].view(DTYPES[program.buffer[n].dtype].numpy) for n in outputs}
 

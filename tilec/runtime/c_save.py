@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilec.codegen.c_face import header
+from tilec.codegen.c_face import header, memory
 from tilec.errors import MeasureError
 from tilec.ir.affine import Aff, Constraint, Div
 from tilec.ir.arguments import required, signature, written
 from tilec.ir.expr import Const
-from tilec.ir.program import Access, Buffer, Program, Statement
+from tilec.ir.program import Access, Buffer, Layout, Program, Statement
 from tilec.runtime.c_build import Recipe
 
 FORMAT = 1  # of the description; raised when an older tilec could misread it
@@ -78,6 +78,18 @@ def face_data(program: Program, pure: tuple[str, ...]) -> dict[str, Any]:
         "bound": [list(b) for b in program.bound],
         "where": [[_aff_data(c.expr), c.equal] for c in program.where],
         "order": list(source.parameters),
+        "packed": [
+            {
+                "name": b.name,
+                "dtype": b.dtype,
+                "root": b.root,
+                "shape": [_aff_data(e) for e in b.shape],
+                "layout": [b.layout.name, *b.layout.args] if b.layout else None,
+            }
+            for b in program.buffers
+            if b.prepacked
+        ],
+        "memory": list(memory(program)),
     }
 
 
@@ -91,6 +103,12 @@ def face(name: str, data: Mapping[str, Any]) -> tuple[Program, tuple[str, ...]]:
             target = Access(a["name"], tuple(Aff(0) for _ in shape))
             op = "+=" if a["required"] else "="
             statements.append(Statement(f"S{len(statements)}", (), (), target, op, Const(0, "i32"), ()))
+    align, huge = data["memory"]
+    for a in data["packed"]:
+        layout = Layout(a["layout"][0], tuple(a["layout"][1:])) if a["layout"] else None
+        shape = tuple(map(_aff, a["shape"]))
+        buffers.append(Buffer(a["name"], a["dtype"], shape, "cache", root=a["root"], layout=layout, prepacked=True))
+    buffers.append(Buffer("scratch memory", "i8", (), "temp", align=int(align), pages="huge" if huge else "normal"))
     program = Program(
         name,
         tuple(data["sizes"]),

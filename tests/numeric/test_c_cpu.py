@@ -1,0 +1,175 @@
+"""What CPU schedules add, compiled: packing at the first use, specialised tiles, teams, prefetches, streaming stores, digits,
+machine instructions with their plain form, arrays packed ahead of the call. The bits of the loops as written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.numeric.compiled import assert_same, function, needs_compiler
+from tests.unit.test_schedule_cpu import ODD, dots, fused, halves, integers, packed, product, tiles, two
+from tilec.codegen import c_source
+from tilec.errors import LanguageError, ScheduleError
+from tilec.ir import interp
+from tilec.lang import bf16, f32, i8, kernel, sizes
+from tilec.runtime import c_callable
+from tilec.runtime.c_pack import Packed
+from tilec.schedule.schedule import Schedule, start
+
+pytestmark = needs_compiler
+M, N, K = sizes("M N K")
+
+
+@kernel
+def rounded(X: f32[M, N], Y: bf16[M, N], Z: i8[M, N]):
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] = X[i, j]
+    for i in range(M):
+        for j in range(N):
+            Z[i, j] = X[i, j] * 3
+
+
+def vectors(s: Schedule) -> Schedule:
+    rows = tuple(v for v in s.loops if v.endswith("ii"))
+    s = s.vectorize(tuple(v for v in s.loops if v.endswith("jl")))
+    return s.unroll(rows) if rows else s
+
+
+SCHEDULES = {
+    "tiles": lambda: vectors(tiles()),
+    "packed": lambda: vectors(packed()),
+    "fill_at": lambda: vectors(packed().fill_at("W_scratch", "jr")).parallel("jc"),
+    "prefetch": lambda: vectors(packed().prefetch("A", "k", distance=4)),
+    "huge pages": lambda: packed().allocate("W_scratch", align=4096, pages="huge"),
+    "streaming": lambda: vectors(packed().store("Y")).parallel("jc"),
+    "digits": lambda: vectors(tiles().cache_read("W", at="jc", memory="scratch").layout("W_scratch", "digits", ((1, 8, 0), (0, 1, 0), (1, 1, 8)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_schedules_of_a_product(name: str, width: int, tmp_path: Path) -> None:
+    s = SCHEDULES[name]()
+    compiled = function(s.program, tmp_path, vector_bytes=width)
+    for seed, numbers in enumerate(ODD):
+        assert_same(s.program, compiled, numbers, seed, reference=s.program.source)
+
+
+def test_specialised_tiles_keep_the_register_variables(tmp_path: Path) -> None:
+    s = vectors(packed()).specialise("jr", ("S0.ii", "S0.jl"))
+    text = c_source.emit(s.program)
+    assert "f32x8 acc_0_0;" in text and "acc[" not in text
+    compiled = function(s.program, tmp_path)
+    for seed, numbers in enumerate(ODD):
+        assert_same(s.program, compiled, numbers, seed, reference=s.program.source)
+
+
+def test_a_team_is_one_parallel_region(tmp_path: Path) -> None:
+    s = start(two).parallel(("S0.i", "S1.i")).team("S0.i", "S1.i")
+    text = c_source.emit(s.program)
+    assert text.count("#pragma omp parallel") == 1 and text.count("#pragma omp for") == 2
+    compiled = function(s.program, tmp_path)
+    for seed in range(5):
+        assert_same(s.program, compiled, {"M": 33, "N": 7}, seed, threads=2)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_streaming_stores_of_every_width(width: int, tmp_path: Path) -> None:
+    s = start(rounded).split("S0.j", 64, into=("a", "jl")).split("S1.j", 64, into=("b", "jm"))
+    s = s.vectorize(("jl", "jm")).store("Y").store("Z").parallel("S0.i")
+    text = c_source.emit(s.program, width)
+    assert "stream_u16x" in text and "stream_fence();" in text
+    compiled = function(s.program, tmp_path, vector_bytes=width)
+    for seed, (m, n) in enumerate(((1, 1), (3, 64), (5, 131), (2, 200))):
+        assert_same(s.program, compiled, {"M": m, "N": n}, seed)
+
+
+def test_sums_of_integer_pairs_are_exact(tmp_path: Path) -> None:
+    for width in (16, 32, 64):
+        s = dots(integers, "i8", 8, False).instruction("S1.jl", "vpmaddwd")
+        assert "vpmaddwd_i32x" in c_source.emit(s.program, width)
+        compiled = function(s.program, tmp_path, vector_bytes=width)
+        for seed, m in enumerate((1, 3, 20)):
+            assert_same(s.program, compiled, {"M": m}, seed, reference=s.program.source)
+        s = dots(integers, "i8", 16, False).instruction("S1.jl", "vpdpwssd")
+        assert_same(s.program, function(s.program, tmp_path, vector_bytes=width), {"M": 3}, 1)
+
+
+def test_bf16_pairs_are_the_fused_sum_in_order(tmp_path: Path) -> None:
+    """vdpbf16ps over pairs laid out backwards, in its plain form: each product added with one rounding, in the loop's order."""
+    s = dots(halves, "bf16", 16, True, contract=True, hardware_rounding=True).instruction("S1.jl", "vdpbf16ps")
+    for width in (16, 32, 64):
+        assert "vdpbf16ps_f32x" in c_source.emit(s.program, width)
+        compiled = function(s.program, tmp_path, vector_bytes=width)
+        rng = np.random.default_rng(width)
+        a, w = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((5, 8), (8, 32)))
+        y = np.zeros((5, 32), np.float32)
+        compiled.raw({"A": a, "W": w, "Y": y}, {"M": 5}, {}, 1)()
+        want = np.zeros((5, 32), np.float32)
+        for k in range(8):  # a product of two bf16 is exact in f64, and so is its sum with an f32 here
+            want = (want.astype(np.float64) + a[:, k : k + 1].astype(np.float64) * w[k].astype(np.float64)).astype(np.float32)
+        assert (y.view(np.uint32) == want.view(np.uint32)).all()
+    other = dots(halves, "bf16", 16, False, contract=True, hardware_rounding=True, reassociate="acc")
+    compiled = function(other.instruction("S1.jl", "vdpbf16ps").program, tmp_path)
+    compiled.raw({"A": a, "W": w, "Y": y}, {"M": 5}, {}, 1)()
+    assert (y != want).any(), "pairs that are not turned round are added in another order"
+
+
+def test_a_fused_multiply_add_rounds_once(tmp_path: Path) -> None:
+    s = fused().instruction("S1.jl", "vfmadd231ps")
+    compiled = function(s.program, tmp_path)
+    rng = np.random.default_rng(3)
+    a, w = rng.standard_normal((5, 9)).astype(np.float32), rng.standard_normal((9, 20)).astype(np.float32)
+    y = np.zeros((5, 20), np.float32)
+    compiled.raw({"A": a, "W": w, "Y": y}, {"M": 5, "N": 20, "K": 9}, {}, 1)()
+    exact = a.astype(np.float64) @ w.astype(np.float64)
+    exact = exact / (1 + np.exp(-exact))
+    bound = 12 * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(w).astype(np.float64) + 1)
+    assert (np.abs(y - exact) <= bound).all()
+
+
+# -- packed ahead of the call ----------------------------------------------------------------------------------------------
+
+
+def ahead() -> Schedule:
+    s = start(product).split("j", 16, into=("jo", "jl")).reorder("jo", "i", "jl").place("acc", "register", at="i")
+    s = s.reorder("k", "S1.jl").cache_read("W", at=None, memory="global").layout("W_global", "panels", 1, 16)
+    return vectors(s).prepack("W_global")
+
+
+def test_weights_packed_once_serve_many_calls() -> None:
+    f = c_callable.build(ahead().program, flags=("-O1",))
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((7, 37)).astype(np.float32)
+    ready = f.pack(W=w)
+    assert isinstance(ready, Packed) and ready.shape == (7, 37) and ready.nbytes >= 7 * 48 * 4
+    for m in (1, 4):
+        a = rng.standard_normal((m, 7)).astype(np.float32)
+        want = f(a, w)
+        assert (interp.run(product.program, {"A": a, "W": w})["Y"] == want).all()
+        w_before = w.copy()
+        w[:] = np.nan  # the packed copy alone is read
+        assert (f(a, ready) == want).all() and (f(A=a, W=ready) == want).all()
+        w[:] = w_before
+
+
+def test_packed_arrays_are_checked() -> None:
+    f, g = c_callable.build(ahead().program, flags=("-O1",)), c_callable.build(packed().program, flags=("-O1",))
+    w = np.ones((7, 20), np.float32)
+    ready = f.pack(W=w)
+    with pytest.raises(LanguageError, match="W has shape"):
+        f(np.ones((3, 8), np.float32), ready)
+    with pytest.raises(LanguageError, match="was packed by another schedule"):
+        g(np.ones((3, 7), np.float32), ready)
+    with pytest.raises(LanguageError, match="stands in another parameter's place"):
+        f(ready, np.ones((20, 3), np.float32))
+    with pytest.raises(ScheduleError, match=r"packs no 'A' ahead. Possible: W"):
+        f.pack(A=w)
+    with pytest.raises(ScheduleError, match=r"packs no 'W' ahead"):
+        g.pack(W=w)
+    with pytest.raises(LanguageError, match="dtype float64"):
+        f.pack(W=w.astype(np.float64))

@@ -1,0 +1,87 @@
+"""Parameters packed ahead of the calls: one pass over the weights, as many calls as there are inputs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilec.codegen.c_face import memory, pack_entry
+from tilec.errors import LanguageError, ScheduleError
+from tilec.ir.arguments import check_arrays, check_sizes, parameters
+from tilec.ir.program import Buffer, Program
+from tilec.runtime.c_run import CFunction, Scratch, address
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An array in the layout that one compiled schedule reads; given to its calls in the array's place.
+
+    buffer: the copy's name in the schedule. key: tells schedules apart that pack differently.
+    """
+
+    name: str
+    buffer: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    key: tuple[str, tuple[tuple[str, int], ...]]
+    room: Scratch = field(repr=False)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the packed copy."""
+        return self.room.size
+
+
+def packable(program: Program) -> dict[str, Buffer]:
+    """Parameter -> the copy that may be made of it ahead of calls."""
+    return {b.root: b for b in program.buffers if b.prepacked and b.root is not None}
+
+
+def pack(program: Program, function: CFunction, threads: int, arrays: Mapping[str, np.ndarray]) -> Packed:
+    """The packed copy of the one array given, by the name of its parameter."""
+    able = packable(program)
+    if len(arrays) != 1:
+        raise ScheduleError(f"pack() takes one array by name. Possible: {', '.join(able) or 'none: prepack a copy first'}")
+    (name, a), *_ = arrays.items()
+    if name not in able:
+        raise ScheduleError(
+            f"pack({name}=…): the schedule packs no '{name}' ahead. Possible: {', '.join(able) or 'prepack first'}"
+        )
+    b = able[name]
+    source = program.source
+    param = next(x for x in parameters(source) if x.name == name)
+    alone = Program(source.name, source.sizes, (), (), (param,), (), (), bound=source.bound)
+    check_arrays(alone, {name: a})
+    sizes = _sizes(alone, a)
+    if not a.flags.c_contiguous:
+        raise LanguageError(f"{program.name}: {name} is not C-contiguous: pass np.ascontiguousarray({name})")
+    values = [sizes.get(n, 1) for n in function.sizes]
+    measure, run = (getattr(function.library, pack_entry(program, b.name) + end) for end in ("_bytes", ""))
+    measure.restype, run.restype = ctypes.c_int64, None
+    whole = [ctypes.c_int64(v) for v in values]
+    room = Scratch(measure(*whole), *memory(program))
+    run(ctypes.c_void_p(address(a)), *whole, ctypes.c_void_p(room.address), ctypes.c_int(threads))
+    return Packed(name, b.name, a.shape, a.dtype, (str(function.path), tuple(sorted(sizes.items()))), room)
+
+
+def _sizes(alone: Program, a: np.ndarray) -> dict[str, int]:
+    """The sizes that the parameter's shape gives; the copy must need no others."""
+    names = frozenset().union(*(e.names for e in alone.buffers[0].shape))
+    part = Program(
+        alone.name,
+        tuple(n for n in alone.sizes if n in names),
+        (),
+        (),
+        alone.buffers,
+        (),
+        (),
+        bound=tuple((n, v) for n, v in alone.bound if n in names),
+    )
+    return check_sizes(part, {alone.buffers[0].name: a}, None)
