@@ -1,0 +1,166 @@
+"""A scheduled program as Triton: one self-contained Python file with a kernel per launch and a launcher for PyTorch tensors.
+
+Blocks run collectively: tiles in registers or shared memory become tensors, and Triton decides which thread holds what and what
+passes through shared memory. The order of float sums: tiles in the order of the loops around them; inside a tile as the hardware
+adds them, which needs `reassociate`. Everything else is exact: roundings to the nearest even, elementary functions as the fixed
+sequences of ir/functions.py, products not contracted unless the schedule says `contract`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilec.codegen.python_text import identifiers
+from tilec.codegen.triton_kernel import Kernel, KernelText
+from tilec.codegen.triton_launcher import launcher, loose_sizes
+from tilec.codegen.triton_shape import shaped
+from tilec.codegen.triton_support import OTHER, support
+from tilec.codegen.triton_text import WIDTH
+from tilec.errors import ScheduleError
+from tilec.ir.arguments import signature
+from tilec.ir.functions import FUNCTIONS
+from tilec.ir.program import Program
+from tilec.lower.instructions import For, If, Instruction, Lowered, lower
+
+WARPS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Options:
+    """num_warps: per block, None for a choice by the size of the tiles. group: rows of output tiles that run side by side, 1 for
+    row by row. bytes_for_f8: for machines without 8-bit floats (compute capability below 8.9) they travel as bytes, converted by
+    integer operations."""
+
+    num_warps: int | None = None
+    group: int = 8
+    bytes_for_f8: bool = False
+
+    def checked(self) -> Options:
+        """This, or ScheduleError for values that Triton does not take."""
+        if self.num_warps is not None and self.num_warps not in WARPS:
+            raise ScheduleError(f'emit("triton", num_warps={self.num_warps}): a power of two from 1 to 32')
+        if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 1:
+            raise ScheduleError(f'emit("triton", group={self.group}): a whole number >= 1')
+        return self
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The file, and what its kernels take: see KernelText. num_warps and num_stages are those of every launch; names: identifiers;
+    loose: sizes that no array tells, which the launcher takes."""
+
+    program: Program
+    text: str
+    kernels: tuple[KernelText, ...]
+    entry: str
+    num_warps: int
+    num_stages: int
+    options: Options
+    names: dict[str, str]
+    loose: tuple[str, ...]
+
+
+def emit(program: Program, options: Options | None = None, comments: Sequence[str] = ()) -> Emitted:
+    """The file of a scheduled program. comments: lines that go to its end (the trace, the costs).
+
+    Raises ScheduleError for what has no form in Triton, with the reason and what has.
+    """
+    chosen = (options or Options()).checked()
+    form = shaped(program)
+    lowered = lower(form.program)
+    names = _names(lowered)
+    kernels = [
+        Kernel(form.program, launch, form.stages, names, chosen.group, chosen.bytes_for_f8).text() for launch in lowered.launches
+    ]
+    stages = max(form.stages.values(), default=1)
+    warps = chosen.num_warps or _warps(kernels)
+    used = set[str]().union(*(k.used for k in kernels))
+    parts = [_head(program, kernels, chosen), "", "from __future__ import annotations", "", "import torch", "import triton"]
+    parts += ["import triton.language as tl", "", ""]
+    for text in support(used):
+        parts += [text, ""]
+    for k in kernels:
+        parts += [*k.lines, "", ""]
+    parts += launcher(form.program, program, kernels, names, warps, stages, chosen.bytes_for_f8)
+    if comments:
+        parts += ["", "", *(f"# {line}".rstrip() for line in comments)]
+    text = "\n".join(parts) + "\n"
+    return Emitted(
+        program,
+        text,
+        tuple(kernels),
+        names[program.name],
+        warps,
+        stages,
+        replace(chosen, num_warps=warps),
+        names,
+        loose_sizes(program),
+    )
+
+
+def text(program: Program) -> str:
+    """The file with the default options."""
+    return emit(program).text
+
+
+def _warps(kernels: Sequence[KernelText]) -> int:
+    """Four; eight for output tiles of 128 × 128 and more."""
+    largest = 0
+    for k in kernels:
+        for dot in k.dots:
+            found = re.search(r"tiles of (\d+) × (\d+) × ", dot)
+            largest = max(largest, int(found[1]) * int(found[2]) if found else 0)
+    return 8 if largest >= 128 * 128 else 4
+
+
+def _names(lowered: Lowered) -> dict[str, str]:
+    """Python identifiers: parameters keep their names, loops and buffers get free ones."""
+    program = lowered.program
+    reserved = {"tl", "triton", "torch", "pid", "first", "rows", "blocks", *(f"_{n}" for n in (*OTHER, *FUNCTIONS))}
+    params = [b.name for b in program.buffers if b.role == "param"] + [n for n, _ in program.scalars] + list(program.sizes)
+    launches = [launch.name for launch in lowered.launches]
+    loops = [v for launch in lowered.launches for v in _variables(launch.body)]
+    return identifiers([*params, program.name, *launches, *loops, *(b.name for b in program.buffers)], reserved)
+
+
+def _variables(body: Sequence[Instruction]) -> list[str]:
+    out: list[str] = []
+    for op in body:
+        if isinstance(op, For):
+            out.append(op.loop.var)
+        if isinstance(op, For | If):
+            out += _variables(op.body)
+    return out
+
+
+def _head(program: Program, kernels: Sequence[KernelText], options: Options) -> str:
+    """The docstring: what it computes and in which order it adds."""
+    lines = [f'"""{signature(program)}', ""]
+    lines[0] = "\n".join(_wrapped(lines[0]))
+    dots = [d for k in kernels for d in k.dots]
+    sums = [s for k in kernels for s in k.sums]
+    notes = [f"Sum {d}: tile after tile in order, inside a tile as tl.dot adds." for d in dots]
+    notes += [f"Sum {s}: piece after piece in order, inside a piece as tl.sum adds." for s in sums]
+    if not notes:
+        notes.append("Every operation rounds as written.")
+    else:
+        notes.append("Every other operation rounds as written.")
+    if program.contract:
+        notes.append("A multiply-add may round once (contract).")
+    if options.bytes_for_f8:
+        notes.append("8-bit floats are bytes here (torch.uint8 views), converted by integer operations.")
+    for note in notes:
+        lines += _wrapped(note)
+    return "\n".join([*lines, '"""'])
+
+
+def _wrapped(text: str) -> list[str]:
+    words, out = text.split(" "), [""]
+    for word in words:
+        if out[-1] and len(out[-1]) + 1 + len(word) > WIDTH:
+            out.append("    " + word)
+        else:
+            out[-1] += (" " if out[-1] else "") + word
+    return out

@@ -1,0 +1,67 @@
+"""Emitted Triton kernels on NumPy arrays, by Triton's interpreter: no GPU, no PyTorch in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilec.codegen.triton import Emitted
+from tilec.errors import MeasureError
+from tilec.ir.arguments import written
+from tilec.ir.dtypes import DTYPES
+from tilec.runtime.process import kill_group
+from tilec.runtime.triton_jobs import NEEDED, ask, installed, worker
+
+Arrays = dict[str, np.ndarray]
+
+
+def available() -> str | None:
+    """Why kernels can't be interpreted here, or None."""
+    if not installed():
+        return NEEDED
+    return None if importlib.util.find_spec("torch") is not None else "PyTorch is not installed: Triton's interpreter needs it"
+
+
+def interpreted(emitted: Emitted, arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, float | int]) -> Arrays:
+    """The launcher of the file on copies of the arrays (every array parameter, elements of its dtype): each written parameter.
+
+    Raises MeasureError where Triton or PyTorch is missing, and with Triton's own words where the kernel fails.
+    """
+    reason = available()
+    if reason is not None:
+        raise MeasureError(reason)
+    program = emitted.program
+    arguments: list[tuple[str, str, str | None]] = []
+    with tempfile.TemporaryDirectory(prefix="tilec-triton-") as folder:
+        data, out = Path(folder) / "in.npz", Path(folder) / "out.npz"
+        given: dict[str, Any] = {}
+        for b in program.buffers:
+            if b.role == "param":
+                d = DTYPES[b.dtype]
+                given[b.name] = np.ascontiguousarray(arrays[b.name]).view(f"u{d.bytes}")
+                arguments.append((emitted.names[b.name], b.name, b.dtype))
+        for name, value in (*scalars.items(), *((n, sizes[n]) for n in emitted.loose)):
+            given[name] = np.asarray(value)
+            arguments.append((emitted.names[name], name, None))
+        np.savez(data, **given)
+        outputs = [(n, program.buffer[n].dtype) for n in written(program)]
+        process = worker("interpret")
+        try:
+            request = {"text": emitted.text, "entry": emitted.entry, "arguments": arguments, "outputs": outputs}
+            answer = ask(process, {**request, "data": str(data), "out": str(out)})
+        finally:
+            kill_group(process)
+        if "error" in answer:
+            raise MeasureError(f"Triton's interpreter refused {program.name}: {answer['error']}")
+        with np.load(out) as results:
+            return {n: results[n].view(DTYPES[dtype].numpy) for n, dtype in outputs}
+
+
+def runner(emitted: Emitted) -> Callable[[Arrays, dict[str, int], dict[str, float | int]], Arrays]:
+    """The same in the form of the other backends."""
+    return lambda arrays, sizes, scalars: interpreted(emitted, arrays, sizes, scalars)
