@@ -7,12 +7,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BASE   := $(VENV)/.base-ready
 DEV    := $(VENV)/.dev-ready
+TRITON_VENV := .venv-triton
+TRITON := $(TRITON_VENV)/.ready
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check-long lint format docs bench model-report clean
+.PHONY: test-triton help demo test check-long lint format docs bench model-report clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -30,6 +32,13 @@ $(DEV): $(BASE) requirements-dev.txt
 	@$(PIP) install -r requirements-dev.txt
 	@touch $@
 
+$(TRITON): requirements-triton.txt requirements-dev.txt requirements.txt requirements-build.txt pyproject.toml
+	@echo "setting up $(TRITON_VENV)"
+	@test -x $(TRITON_VENV)/bin/python || $(PYTHON) -m venv $(TRITON_VENV)
+	@$(TRITON_VENV)/bin/python -m pip --quiet --disable-pip-version-check install -r requirements-triton.txt -r requirements-build.txt
+	@$(TRITON_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --no-build-isolation --no-deps --editable .
+	@touch $@
+
 demo: $(BASE)
 	@$(BIN)/python examples/demo.py
 
@@ -44,6 +53,10 @@ format: $(DEV)
 
 test: lint
 	$(PYTEST)
+
+# Emitted Triton kernels in Triton's interpreter, and compiled for five architectures without a GPU; its own .venv-triton.
+test-triton: $(TRITON)
+	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) tests/triton tests/gpu
 
 check-long: lint
 	TILEC_PROPERTY_PAIRS=20000 $(PYTEST)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilec import workloads
-from tilec.codegen import c_source, numpy_source, tile
+from tilec.codegen import c_source, numpy_source, tile, triton
 from tilec.cost.banks import SharedTile, bank_rounds, global_sectors
 from tilec.cost.caches import CacheMisses, cache_misses
 from tilec.cost.calls import (
@@ -44,14 +44,14 @@ from tilec.cost.pipeline import pipeline_time
 from tilec.cost.price import price
 from tilec.cost.raster import operand_sharing
 from tilec.cost.roofline import roofline
-from tilec.errors import CountError, LanguageError, ScheduleError
+from tilec.errors import CountError, LanguageError, ResourceError, ScheduleError
 from tilec.ir import interp
 from tilec.ir.arguments import signature
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.lang.kernel import Definition, define
 from tilec.poly.wellformed import check as check_wellformed
-from tilec.runtime import c_callable, c_run, numpy_run
+from tilec.runtime import c_callable, c_run, numpy_run, triton_run
 from tilec.runtime.c_callable import Compiled
 from tilec.runtime.c_load import load
 from tilec.runtime.call import bind
@@ -77,11 +77,13 @@ EMITTERS: Mapping[str, Callable[..., str]] = {
     "tile": tile.text,
     "numpy": numpy_source.emit,
     "c": c_source.emit,
+    "triton": triton.source,
 }
 RUNNERS: Mapping[str, Callable[[Program], Runner]] = {
     "numpy": numpy_run.runner,
     "interpreter": _interpreter,
     "c": c_run.runner,
+    "triton": triton_run.runner,
 }
 BUILDERS: Mapping[str, Callable[..., Callable[..., Any]]] = {"c": c_callable.build}
 
@@ -89,7 +91,7 @@ BUILDERS: Mapping[str, Callable[..., Callable[..., Any]]] = {"c": c_callable.bui
 def _options(function: Callable[..., Any], options: Mapping[str, Any], what: str) -> None:
     """ScheduleError for an option that the backend has not."""
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    known = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "about"]
+    known = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in ("about", "comments")]
     wrong = [n for n in options if n not in known]
     if wrong:
         raise ScheduleError(f"{what}: no option '{wrong[0]}'. Options: {', '.join(known) or 'none'}")
@@ -211,17 +213,29 @@ class Schedule(base.Schedule):
         return cache_misses(self.program, capacity_bytes, line_bytes, sizes)
 
     def emit(self, backend: str, **options: Any) -> str:
-        """The code as text: "pseudocode", "tile", "numpy" or "c" (vector_bytes=32: the registers its vectors are shaped for).
+        """The code as text: "pseudocode", "tile", "numpy", "c" (vector_bytes=32: the registers its vectors are shaped for) or
+        "triton" (target=, num_warps=, group=: docs/gpu.md).
 
         ScheduleError lists the backends for another name, and the options for another option.
         """
         emitter = _choose(EMITTERS, backend, "emit")
         _options(emitter, options, f'emit("{backend}")')
+        if "comments" in inspect.signature(emitter).parameters:
+            options["comments"] = lambda threads: self.notes(options.get("target"), threads)
         return emitter(self.program, **options)
+
+    def notes(self, target: str | Target | None = None, threads: int | None = None) -> tuple[str, ...]:
+        """The steps of the schedule, and what it costs (on a target, with so many threads per block): lines of text."""
+        steps = str(self.trace).splitlines() or ["as written"]
+        try:
+            costs = self.cost(target, threads=threads).explain().splitlines()
+        except (CountError, ScheduleError, ResourceError) as e:
+            costs = [f"cost: {e}"]
+        return ("Schedule:", *(f"    {line}" for line in steps), "", *costs)
 
     def build(self, backend: str = "numpy", **options: Any) -> Callable[..., Any]:
         """A function called like the kernel that runs this schedule: by generated NumPy code, by compiled "c", or by the
-        "interpreter".
+        "interpreter"; "triton" runs in Triton's interpreter.
 
         Of "c": compiler=, threads=, flags=, vector_bytes=, timeout= (docs/c.md); MeasureError without a compiler.
         """

@@ -9,7 +9,7 @@ sequences of ir/functions.py, products not contracted unless the schedule says `
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilec.codegen.python_text import identifiers
@@ -23,6 +23,7 @@ from tilec.ir.arguments import signature
 from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Program
 from tilec.lower.instructions import For, If, Instruction, Lowered, lower
+from tilec.targets import Target, load
 
 WARPS = (1, 2, 4, 8, 16, 32)
 
@@ -48,8 +49,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The file, and what its kernels take: see KernelText. num_warps and num_stages are those of every launch; names: identifiers;
-    loose: sizes that no array tells, which the launcher takes."""
+    """The file, and what its kernels take: see KernelText.
+
+    num_warps and num_stages are those of every launch; names: identifiers; loose: sizes that no array tells, which the launcher
+    takes.
+    """
 
     program: Program
     text: str
@@ -62,8 +66,16 @@ class Emitted:
     loose: tuple[str, ...]
 
 
-def emit(program: Program, options: Options | None = None, comments: Sequence[str] = ()) -> Emitted:
-    """The file of a scheduled program. comments: lines that go to its end (the trace, the costs).
+Comments = Callable[[int], Sequence[str]]
+
+
+def no_comments(threads: int) -> Sequence[str]:
+    """For a file without any."""
+    return ()
+
+
+def emit(program: Program, options: Options | None = None, comments: Comments = no_comments) -> Emitted:
+    """The file of a scheduled program. comments: the lines at its end (the trace, the costs), given the threads of a block.
 
     Raises ScheduleError for what has no form in Triton, with the reason and what has.
     """
@@ -84,8 +96,8 @@ def emit(program: Program, options: Options | None = None, comments: Sequence[st
     for k in kernels:
         parts += [*k.lines, "", ""]
     parts += launcher(form.program, program, kernels, names, warps, stages, chosen.bytes_for_f8)
-    if comments:
-        parts += ["", "", *(f"# {line}".rstrip() for line in comments)]
+    if lines := comments(32 * warps):
+        parts += ["", "", *(f"# {line}".rstrip() for line in lines)]
     text = "\n".join(parts) + "\n"
     return Emitted(
         program,
@@ -100,9 +112,22 @@ def emit(program: Program, options: Options | None = None, comments: Sequence[st
     )
 
 
-def text(program: Program) -> str:
-    """The file with the default options."""
-    return emit(program).text
+def source(
+    program: Program,
+    target: str | Target | None = None,
+    num_warps: int | None = None,
+    group: int = 8,
+    comments: Comments = no_comments,
+) -> str:
+    """The file for a machine (any whose compute capability is 8.9 or more, where none is named)."""
+    return emit(program, options_for(target, num_warps, group), comments).text
+
+
+def options_for(target: str | Target | None, num_warps: int | None = None, group: int = 8) -> Options:
+    """The options that suit a machine."""
+    limits = None if target is None else load(target).limits
+    old = limits is not None and tuple(map(int, limits.compute_capability.split("."))) < (8, 9)
+    return Options(num_warps, group, old).checked()
 
 
 def _warps(kernels: Sequence[KernelText]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -175,11 +176,10 @@ def _launch(
     arguments += [names[n] for n in (*k.sizes, *k.scalars)]
     arguments += [f"{e}=triton.next_power_of_2({scope.aff(size)})" for e, size in k.extents.items()]
     arguments += [f"num_warps={warps}", f"num_stages={stages}", f"enable_fp_fusion={program.contract}"]
-    counts = [c if len(c) > 1 else c[0] for c in k.grid]
-    if all(isinstance(c, Aff) and c.is_const for c in counts):
-        blocks = str(prod(c.const for c in counts if isinstance(c, Aff)))
+    if all(len(c) == 1 and c[0].is_const for c in k.grid):
+        blocks = str(prod(c[0].const for c in k.grid if c))
     else:
-        texts = [scope.bound("min", c if isinstance(c, tuple) else (c,)) for c in counts]
-        blocks = " * ".join(f"({t})" if " " in t and not t.endswith(")") else t for t in texts)
+        texts = [scope.bound("min", c) for c in k.grid]
+        blocks = " * ".join(t if re.fullmatch(r"\w+|triton\.cdiv\([^()]*\)|min\(.*\)", t) else f"({t})" for t in texts)
     lines = [f"blocks = {blocks}", *(s.removeprefix(INDENT) for s in call(f"{k.name}[(blocks,)](", arguments, ")", 1))]
     return lines

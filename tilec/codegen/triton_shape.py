@@ -7,8 +7,8 @@ Triton pipelines a loop itself (`num_stages`) and has no index into a tile held 
 2. a loop over single elements with several actions becomes one loop per action, what it owns getting one cell per iteration;
    and so does every loop around nests of elements that are not one tile operation.
 
-Both are undone only in the form that `pipeline` gives and by a syntactic rule; anything else is refused. Tests have every rewritten
-program proved equal to the original by `poly.prove`.
+Both are undone only in the form that `pipeline` gives and by a syntactic rule; anything else is refused. Tests have every
+rewritten program proved equal to the original by `poly.prove`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Shaped:
 
 def shaped(program: Program) -> Shaped:
     """Raises ScheduleError where a loop is pipelined in another form than `pipeline` makes, or a layout is set by hand."""
-    plain = _Unpipelined(program).rewritten()
+    plain = _Unpipelined(tree.without_hints(program)).rewritten()
     return Shaped(_Distributed(plain.program).rewritten(), plain.stages)
 
 
@@ -111,7 +111,8 @@ class _Unpipelined:
                 return a
             if a.index[0] != slot:
                 raise ScheduleError(
-                    f"emit(\"triton\"): {a.buffer} is used in slot {a.index[0]} under '{var}'; Triton's pipeline has slot {slot} only"
+                    f"emit(\"triton\"): {a.buffer} is used in slot {a.index[0]} under '{var}'; "
+                    f"Triton's pipeline has slot {slot} only"
                 )
             return Address(a.buffer, a.index[1:])
 
@@ -202,8 +203,8 @@ class _Distributed:
         return False
 
     def apart(self, loop: Loop) -> bool:
-        """May each action run over the whole loop before the next? What two of them touch and one writes is either the loop's own,
-        or accessed in some dimension by one and the same index with the variable, and no variable of a loop inside."""
+        """May each action run over the whole loop before the next? What two of them touch and one writes is either the loop's
+        own, or accessed in some dimension by one and the same index with the variable, and no variable of a loop inside."""
         inside = {x.var for _, x in tree.loops(loop.body)}
         if any(isinstance(s.action, Barrier | Commit | Wait) for s in sites(loop.body)):
             return False

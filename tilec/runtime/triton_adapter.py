@@ -1,20 +1,24 @@
 """The one file that knows Triton's inside: compile a kernel without a GPU, read its machine code, run it in the interpreter.
 
-A program of its own, `python -m tilec.runtime.triton_adapter compile|interpret`: one JSON request a line on standard input, one JSON
-answer a line on standard output. So tilec itself never imports Triton, several compilers run at once, and a crash stays outside.
+A program of its own, `python -m tilec.runtime.triton_adapter compile|interpret`: one JSON request a line on standard input, one
+JSON answer a line on standard output. So tilec itself never imports Triton, several compilers run at once, and a crash stays
+outside.
 Written for Triton 3.9 (RANGE); tests/triton/test_adapter.py holds what is used here against the installed one.
 
-    compile    {text, kernel, signature: {parameter: type}, constants: {parameter: value}, divisible: [parameter], capability: 90,
-                options: {num_warps, num_stages, enable_fp_fusion}} -> {registers, shared, stack, spills, matrix: {mnemonic: count},
-                instructions, tensor_memory, ptx_conversions} or {error}
-    interpret  {text, entry, arguments: [[parameter, name, dtype or None]], data: FILE.npz, out: FILE.npz, outputs: [[name, dtype]]}
-                -> {} or {error}
+    compile     {text, kernel, signature: {parameter: type}, constants: {parameter: value}, divisible: [parameter],
+                capability: 90, options: {num_warps, num_stages, enable_fp_fusion}}
+             -> {registers, shared, stack, spills, matrix: {mnemonic: count}, instructions, tensor_memory, ptx_conversions}
+    interpret   {text, entry, arguments: [[parameter, name, dtype or None]], data: FILE.npz, out: FILE.npz,
+                outputs: [[name, dtype]]}
+             -> {}
+    either   -> {error}
 
 PyTorch is imported for `interpret` only; `compile` puts an empty module in its place, since the launcher in the text names it.
-The interpreter of Triton 3.9 multiplies the bit patterns of bf16 tiles and drops bits where it should round to bf16 or f8; both are
-replaced here by exact conversions (ml_dtypes), which is what the hardware's `cvt.rn` does.
+The interpreter of Triton 3.9 multiplies the bit patterns of bf16 tiles and drops bits where it should round to bf16 or f8; both
+are replaced (triton_interpreter.py) by exact conversions, which is what the hardware's `cvt.rn` does.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import collections
@@ -51,7 +55,7 @@ def version() -> tuple[int, int]:
 
 def tool(name: str) -> str:
     """A program that Triton ships: cuobjdump, nvdisasm, ptxas."""
-    return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
+    return str(Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / name)
 
 
 def load(text: str, folder: Path) -> types.ModuleType:

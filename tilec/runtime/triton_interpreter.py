@@ -1,6 +1,9 @@
-"""Emitted kernels in Triton's interpreter, with its conversions replaced by exact ones. Imported by triton_adapter.py only, which has
-set TRITON_INTERPRET before Triton was imported."""
+"""Emitted kernels in Triton's interpreter, with its conversions replaced by exact ones.
 
+Imported by triton_adapter.py only, which has set TRITON_INTERPRET before Triton was imported.
+"""
+
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import importlib.util
@@ -36,8 +39,10 @@ FLOATS = {
 
 
 def convert(data: np.ndarray, source: str, target: str) -> np.ndarray:
-    """Elements (bits in any type of the right width) of one float type in another, rounded once to the nearest even; f8 saturates,
-    as the hardware's cvt.rn.satfinite does. The result holds bits where NumPy has no such type."""
+    """Elements (bits in any type of the right width) of one float type in another, rounded once to the nearest even.
+
+    f8 saturates, as the hardware's cvt.rn.satfinite does. The result holds bits where NumPy has no such type.
+    """
     a, b = FLOATS[source], FLOATS[target]
     values = np.ascontiguousarray(data).view(a).astype(np.float64)
     with np.errstate(all="ignore"):

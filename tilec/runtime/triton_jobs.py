@@ -64,9 +64,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a kernel: registers per thread, shared and stack bytes (shared per block, stack per thread), loads
-    and stores of spilled registers in the code, matrix instructions by mnemonic, instructions, columns of tensor memory. error: why
-    there is no code."""
+    """What the compiler made of a kernel.
+
+    registers, stack (bytes): per thread; shared: bytes per block. spills: loads and stores of spilled registers in the code.
+    matrix: matrix instructions by mnemonic. tensor_memory: columns. conversions: the roundings to narrower floats, as in PTX.
+    error: why there is no code.
+    """
 
     kernel: str
     capability: int
@@ -152,8 +155,11 @@ def _job(emitted: Emitted, kernel: KernelText, sizes: Mapping[str, int], capabil
 def compile_all(
     wanted: Sequence[Job], workers: int | None = None, progress: Progress | None = None, cache: Path | None = None
 ) -> list[Compiled]:
-    """Each job's result, in order; those known from the cache folder are not compiled again. progress(done, total) is called after
-    each. Raises MeasureError where Triton is missing or unsuitable; a kernel that does not compile has an `error`."""
+    """Each job's result, in order; those known from the cache folder are not compiled again.
+
+    progress(done, total) is called after each. Raises MeasureError where Triton is missing or unsuitable; a kernel that does not
+    compile has an `error`.
+    """
     say = progress or (lambda done, total: None)
     try:
         version = importlib.metadata.version("triton")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tilec.codegen.triton import Emitted
+from tilec.codegen.triton import Emitted, emit
 from tilec.errors import MeasureError
 from tilec.ir.arguments import written
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import Program
 from tilec.runtime.process import kill_group
 from tilec.runtime.triton_jobs import NEEDED, ask, installed, worker
 
@@ -27,8 +29,15 @@ def available() -> str | None:
     return None if importlib.util.find_spec("torch") is not None else "PyTorch is not installed: Triton's interpreter needs it"
 
 
-def interpreted(emitted: Emitted, arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, float | int]) -> Arrays:
+def interpreted(
+    emitted: Emitted,
+    arrays: Arrays,
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, float | int],
+    process: subprocess.Popen[str] | None = None,
+) -> Arrays:
     """The launcher of the file on copies of the arrays (every array parameter, elements of its dtype): each written parameter.
+    process: a worker("interpret") that is used and left running; by default one of its own.
 
     Raises MeasureError where Triton or PyTorch is missing, and with Triton's own words where the kernel fails.
     """
@@ -50,18 +59,20 @@ def interpreted(emitted: Emitted, arrays: Arrays, sizes: Mapping[str, int], scal
             arguments.append((emitted.names[name], name, None))
         np.savez(data, **given)
         outputs = [(n, program.buffer[n].dtype) for n in written(program)]
-        process = worker("interpret")
+        mine = process or worker("interpret")
         try:
             request = {"text": emitted.text, "entry": emitted.entry, "arguments": arguments, "outputs": outputs}
-            answer = ask(process, {**request, "data": str(data), "out": str(out)})
+            answer = ask(mine, {**request, "data": str(data), "out": str(out)})
         finally:
-            kill_group(process)
+            if process is None:
+                kill_group(mine)
         if "error" in answer:
             raise MeasureError(f"Triton's interpreter refused {program.name}: {answer['error']}")
         with np.load(out) as results:
             return {n: results[n].view(DTYPES[dtype].numpy) for n, dtype in outputs}
 
 
-def runner(emitted: Emitted) -> Callable[[Arrays, dict[str, int], dict[str, float | int]], Arrays]:
+def runner(program: Program) -> Callable[[Arrays, dict[str, int], dict[str, float | int]], Arrays]:
     """The same in the form of the other backends."""
+    emitted = emit(program)
     return lambda arrays, sizes, scalars: interpreted(emitted, arrays, sizes, scalars)
