@@ -16,6 +16,7 @@ from tilec.ir.program import Address, Copy, Identity, Leaf, Merge, Read, Stateme
 from tilec.lower.instructions import Tile, matmul_factors
 from tilec.lower.nests import target_of
 
+LITERAL = re.compile(r"-?[\d.e+-]+|float\(.*\)")
 _SIGN = {"+=": "+", "*=": "*"}
 _OVER = {"max=": "maximum", "min=": "minimum", "*=": "product"}
 
@@ -430,7 +431,7 @@ class Operation:
         text = value.text
         extents = self.extents_of(a)
         shape = ", ".join(map(str, extents)) + ("," if len(extents) == 1 else "")
-        if not value.axes:
+        if not value.axes and (extents or LITERAL.fullmatch(text)):
             text = f"tl.full(({shape}), {text}, {self.evaluator.storage(b.dtype)})"
         elif len(value.axes) < len(extents):
             text = f"tl.broadcast_to({text}, ({shape}))"

@@ -43,7 +43,7 @@ class Block:
     depth: int
     known: set[str]
     lines: list[str] = field(default_factory=list)
-    made: dict[object, str] = field(default_factory=dict)
+    made: dict[tuple[str, Aff, Extent], str] = field(default_factory=dict)
 
 
 class State:
@@ -196,6 +196,11 @@ class State:
     def conditions(self, axis: Axis, bases: dict[Aff, str]) -> list[str]:
         """The tests, on vectors along the axis, that hold inside its bounds; `bases`: offsets in use, with their names."""
         out = []
+        low = axis.loop.lower[0]
+        for block in self.blocks:  # another operation's vector may make a shorter test: k < K, not n < K - 32 * ko
+            for key, name in block.made.items():
+                if key[0] == "index" and key[2] == axis.extent:
+                    bases = {**bases, key[1] - low: name}
         for u in sorted(self.bounds(axis), key=str):
             base = min(bases or {Aff(0): "n"}, key=lambda b: (len((b + u).terms), str(b)))
             out.append(f"{self.vector(base, axis, bases.get(base, 'n'))} < {self.aff(base + u)}")
