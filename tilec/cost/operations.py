@@ -10,14 +10,33 @@ sqrt, exp, silu, …          elementary functions by name, one each: their inne
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilec.errors import InternalError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Index, Load, Scalar, Select, Unary, walk
-from tilec.ir.program import Action, Inline, Leaf, Merge, Program, Read, Statement
+from tilec.ir.functions import FUNCTIONS
+from tilec.ir.program import (
+    Action,
+    Barrier,
+    Commit,
+    Copy,
+    Identity,
+    Inline,
+    Leaf,
+    Merge,
+    Prefetch,
+    Program,
+    Read,
+    Statement,
+    Wait,
+)
 
 FLOPS = ("add", "mul", "div")
 _BINARY = {"+": "add", "-": "add", "*": "mul", "/": "div", "max": "minmax", "min": "minmax", "and": "logic", "or": "logic"}
+_INTEGER = ("//", "%")
+_UNARY = {"-": "sign", "abs": "sign", "not": "logic", "sqrt": "sqrt"}
 _UPDATE = {"+=": "add", "*=": "mul", "max=": "minmax", "min=": "minmax"}
 
 
@@ -41,8 +60,17 @@ def operations(program: Program, action: Action) -> Counter[Key]:
         _store(program, s, out, matrix)
         _inlined(program, action.reads, out)
     elif isinstance(action, Merge):
-        out[Key(_UPDATE[action.op], DTYPES[program.buffer[action.dst.buffer].dtype].arithmetic)] += 1
+        out[Key(_rule(_UPDATE, action.op, "update"), DTYPES[program.buffer[action.dst.buffer].dtype].arithmetic)] += 1
+    elif not isinstance(action, Copy | Identity | Barrier | Commit | Wait | Prefetch):
+        raise InternalError(f"cost: no rule for an action {type(action).__name__}")
     return out
+
+
+def _rule(table: Mapping[str, str], op: str, what: str) -> str:
+    """The kind of an operation; InternalError for one that no rule prices, never a silent nothing."""
+    if op not in table:
+        raise InternalError(f"cost: no rule for the {what} {op!r}")
+    return table[op]
 
 
 def _inlined(program: Program, reads: tuple[Read, ...], out: Counter[Key]) -> None:
@@ -59,7 +87,7 @@ def _store(program: Program, s: Statement, out: Counter[Key], matrix: str | None
     target = program.source.buffer[s.target.buffer].dtype
     held = DTYPES[target].arithmetic
     if s.op != "=":
-        out[Key(_UPDATE[s.op], held, matrix)] += 1
+        out[Key(_rule(_UPDATE, s.op, "update"), held, matrix)] += 1
     if target != s.value.dtype and not isinstance(s.value, Const):
         out[Key("convert", held)] += 1
 
@@ -69,10 +97,11 @@ def _value(e: Expr, matrix: str | None) -> Counter[Key]:
     for node in walk(e):
         match node:
             case Binary(op=op, dtype=dtype):
-                kind = _BINARY.get(op, "integer") if dtype != "i32" or _loaded(node) else "integer"
+                kind = "integer" if op in _INTEGER else _rule(_BINARY, op, "operation")
+                kind = kind if dtype != "i32" or _loaded(node) else "integer"
                 out[Key(kind, dtype, matrix if kind == "mul" else None)] += 1
             case Unary(op=op, dtype=dtype):
-                out[Key({"not": "logic", "sqrt": "sqrt"}.get(op, "sign"), dtype)] += 1
+                out[Key(_rule(_UNARY, op, "operation"), dtype)] += 1
             case Compare(a=a):
                 out[Key("compare", a.dtype)] += 1
             case Select(dtype=dtype):
@@ -80,9 +109,13 @@ def _value(e: Expr, matrix: str | None) -> Counter[Key]:
             case Cast(dtype=dtype):
                 out[Key("convert", dtype)] += 1
             case Call(function=function, dtype=dtype):
+                if function not in FUNCTIONS:
+                    raise InternalError(f"cost: no rule for the function {function!r}")
                 out[Key(function, dtype)] += 1
-            case _:
+            case Const() | Load() | Index() | Scalar():
                 pass
+            case _:
+                raise InternalError(f"cost: no rule for an expression {type(node).__name__}")
     return out
 
 
