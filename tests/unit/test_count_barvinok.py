@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import islpy
 import pytest
@@ -92,7 +93,7 @@ def test_random_systems(seed: int) -> None:
     rng = random.Random(seed)
     variables = ("i", "j", "k")[: rng.randint(2, 3)]
     conditions = [Constraint.ge(variables[0], 0), Constraint.lt(variables[0], rng.choice(("M", "N")))]
-    for before, v in zip(variables, variables[1:], strict=False):
+    for before, v in pairwise(variables):
         low = rng.choice([Aff(0), Aff.of(before) - 2, Aff.of(before) // 2])
         high = rng.choice([Aff.of("N"), Aff.of(before) + 1, ceil_div("M", 3), Aff.of(before) * 2 + 3])
         conditions += [Constraint.ge(v, low), Constraint.lt(v, high)]
