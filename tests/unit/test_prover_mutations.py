@@ -26,7 +26,7 @@ def no_memory() -> Iterator[None]:
     """A broken prover's answers must not be remembered, nor a sound one's be found."""
 
     def forget() -> None:
-        for f in (prove._prove, dataflow.reference, order.dependences):
+        for f in (prove._prove, dataflow.reference, order.dependences, order.received):
             f.cache_clear()
 
     forget()

@@ -25,7 +25,7 @@ from tilec.ir.affine import Aff
 from tilec.ir.program import Barrier, Commit, Copy, Inline, Leaf, Program, Wait
 from tilec.poly.access import Relations, Tagged, flat_reads
 from tilec.poly.cells import cell
-from tilec.poly.dataflow import flow, reference
+from tilec.poly.dataflow import flow
 from tilec.poly.isl import Map, OutOfBudget, Solver, T
 from tilec.poly.matrices import Frozen
 from tilec.poly.precedence import after, comparison
@@ -134,7 +134,7 @@ def _inlined(r: Relations, original: Program, budget: int | None) -> bool:
             if isinstance(source, Inline):
 
                 def right(n=n, flat=flat, source=source) -> bool:
-                    wanted = solver.once(("wanted", budget), lambda: reference(original, budget).wanted.thaw(solver.ctx))
+                    wanted = received(original, flat.statement, flat.n, budget).thaw(solver.ctx)
                     reader = r.map(n, "", f"{flat.statement}r{flat.n}", flat.instance).to_union_map()
                     return r.map(n, "", source.statement, source.instance).to_union_map().is_subset(reader.apply_range(wanted))
 
@@ -298,6 +298,20 @@ def dependences(original: Program, budget: int | None = None) -> tuple[Dependenc
         return Frozen.of(parts[part].coalesce().to_union_map() if part in parts else r.solver.empty())
 
     return tuple(Dependence(*ends, *(frozen(parts, p) for p in ("flow", "anti", "all"))) for ends, parts in found.items())
+
+
+@lru_cache(maxsize=256)
+def received(original: Program, statement: str, n: int, budget: int | None = None) -> Frozen:
+    """{ load r{n} of the statement -> the original's instance whose value it receives }."""
+    r = Relations(Solver(original.sizes, original.where, budget), original)
+    sink = next(a for a in r.tagged if a.role == "read" and a.tag.endswith(f"r{n}") and _name(r, a) == statement)
+    name = sink.address.buffer
+    writes = r.cells(a for a in r.tagged if a.role == "write" and a.address.buffer == name)
+    if original.buffer[name].role == "param":
+        writes = writes.union(r.whole("I", name))
+    found = flow(r, r.cells([sink]), writes, r.solver.empty()).sources.apply_range(r.writer_instance)
+    load = r.map(sink.site, sink.tag, f"{statement}r{n}", [Aff.of(v) for v in r.variables(sink.site)])
+    return Frozen.of(load.reverse().to_union_map().apply_range(found).coalesce())
 
 
 def _name(r: Relations, a: Tagged) -> str:
