@@ -67,12 +67,12 @@ def test_keywords_of_the_calls_are_no_names(name):
 def test_a_workload_or_target_is_a_name(name):
     with pytest.raises(LanguageError, match="Kernels: act_chain"):
         tilec.workload(name)
-    with pytest.raises(TargetError, match="Targets: a100-sxm"):
+    with pytest.raises(TargetError, match=r"Targets: .*a100-sxm"):
         tilec.target(name)
 
 
 def test_a_target_is_no_bytes():
-    with pytest.raises(TargetError, match="Targets: a100-sxm"):
+    with pytest.raises(TargetError, match=r"Targets: .*a100-sxm"):
         tilec.target(b"h100-sxm")
 
 
