@@ -57,6 +57,13 @@ def halves(A: bf16[M, 8], W: bf16[8, 32], Y: f32[M, 32]):
 
 
 @kernel
+def rounded(X: f32[M, N], Y: bf16[M, N]):
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] = X[i, j]
+
+
+@kernel
 def two(X: f32[M, N], T: f32[M, N], Y: f32[M, N]):
     for i in range(M):
         for j in range(N):
@@ -356,6 +363,26 @@ def test_digits_that_do_not_tell_cells_apart_are_refused():
     ):
         with pytest.raises(ScheduleError, match=reason):
             s.layout("W_scratch", "digits", digits)
+
+
+# -- widen ------------------------------------------------------------------------------------------------------------------
+
+
+def test_operands_are_converted_once():
+    s = start(halves).split("j", 16, into=("jo", "jl")).reorder("jo", "i", "jl").cache_read("W", at="jo", memory="scratch")
+    wide = s.widen("W_scratch")
+    assert "W_scratch: f32[8, 16] in scratch" in str(wide) and wide.check().status == "legal"
+    same(wide.program, M=3)
+    for broken, reason in (
+        (lambda: wide.widen("W_scratch"), "f32, an arithmetic type, already"),
+        (lambda: s.widen("W"), "is no cache"),
+        (lambda: s.cache_read("W_scratch", at="i", memory="scratch").widen("W_scratch"), "copied out again"),
+    ):
+        with pytest.raises(ScheduleError, match=reason):
+            broken()
+    narrow = start(rounded).cache_write("Y", at="i", memory="scratch")
+    with pytest.raises(ScheduleError, match="is copied out again|rounds to bf16"):
+        narrow.widen("Y_scratch")
 
 
 # -- instruction -----------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ RULES = {
     "names": "sizes, scalars, buffers and statements have distinct names; no loop variable equals one of them",
     "declaration": "every buffer is declared once, with a known role, memory and dtype, its shape affine in the sizes",
     "parameter": "a parameter is global, owned by nobody, and as in the original",
-    "temporary": "a temporary has the dtype of the original's, a cache or partial that of its root",
+    "temporary": "a temporary has the dtype of the original's, a partial that of its root, a cache that or its arithmetic type",
     "statement": "a statement's domain, accesses and value use its loops, the sizes and its reads only",
     "original": "sizes, scalars, statements and permissions on sizes are the original's; the original has none itself",
     "own instance": "a leaf of an original program executes its own instance at its own accesses",
@@ -60,7 +60,7 @@ RULES = {
     "inline": "only a statement with '=' is inlined, in place of a read of its target",
     "rank": "an address has as many indices as its buffer has dimensions, a cell as many as its root",
     "buffer": "an address is in a declared buffer: the accessed one, or a cache or partial of it",
-    "copy": "a copy moves values between buffers of one dtype and one root",
+    "copy": "a copy moves values between buffers of one root, unchanged: of one dtype, or into the arithmetic type of the source",
     "op": "identity and merge are for an updating operation",
     "owner": "a buffer's owner is a loop around all its accesses",
     "team": "a team loop runs once, under no parallel or bound loop and no other team",
@@ -128,7 +128,9 @@ def _derived(p: Program, b: Buffer) -> None:
         raise _fail("parameter", f"{b.name!r} differs from the original's")
     if b.role == "temp" and (b.name not in source or source[b.name].dtype != b.dtype):
         raise _fail("temporary", f"the original has no temporary {b.name!r} of dtype {b.dtype}")
-    if b.role in ("cache", "partial") and (b.root not in source or source[b.root].dtype != b.dtype):
+    root = source.get(b.root or "")
+    fits = () if root is None else (root.dtype, DTYPES[root.dtype].arithmetic) if b.role == "cache" else (root.dtype,)
+    if b.role in ("cache", "partial") and b.dtype not in fits:
         raise _fail("temporary", f"the {b.role} {b.name!r} of dtype {b.dtype} has no root {b.root!r} of that dtype")
 
 
@@ -304,7 +306,8 @@ class _Walk:
                 address(action.src, None)
                 address(action.dst, None)
                 src, dst = p.buffer[action.src.buffer], p.buffer[action.dst.buffer]
-                if src.dtype != dst.dtype or (src.root or src.name) != (dst.root or dst.name):
+                same = dst.dtype in (src.dtype, DTYPES[src.dtype].arithmetic)
+                if not same or (src.root or src.name) != (dst.root or dst.name):
                     raise _fail("copy", f"{dst.name}: {dst.dtype} = {src.name}: {src.dtype}", here, path)
                 cell(action.cell, action.dst)
             case Identity() | Merge():

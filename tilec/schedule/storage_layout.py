@@ -1,4 +1,4 @@
-"""layout: how a buffer's cells lie inside its allocation."""
+"""How a buffer's cells lie inside its allocation, and in which type: layout, widen."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import InternalError, ScheduleError
+from tilec.ir.dtypes import DTYPES
 from tilec.ir.layouts import ARGUMENTS, address, allocated, digits_fault
-from tilec.ir.program import Buffer, Layout, Program
+from tilec.ir.program import Buffer, Copy, Layout, Program
 from tilec.schedule.core import choice, integer, primitive
 from tilec.schedule.names import find_buffer
+from tilec.schedule.placement_uses import uses
 
 MOST_CELLS = 1 << 20  # larger buffers rely on the rules alone
 
@@ -52,6 +54,32 @@ def layout(
     new = Layout(name, (first, second if name == "xor" else amount))
     _check_bijection(b, new)
     return _laid_out(program, b, new)
+
+
+@primitive("storage")
+def widen(program: Program, buffer: str) -> Program:
+    """Keep a copy in the arithmetic type of its elements, so that they are converted once, when they are copied.
+
+    1. `buffer` is a cache that copies alone fill and nothing copies out of; no asynchronous copy fills it.
+    2. Its dtype is a storage type (f8, f16, bf16, i8): the arithmetic type (f32, i32) holds every value exactly.
+
+        W_scratch: bf16[512, 192] in scratch    ->    W_scratch: f32[512, 192] in scratch
+    """
+    b = find_buffer(program, buffer)
+    wide = DTYPES[b.dtype].arithmetic
+    if b.role != "cache":
+        raise ScheduleError(f"'{b.name}' is no cache: cache_read makes one, of what is read often")
+    if wide == b.dtype:
+        raise ScheduleError(f"'{b.name}' is {b.dtype}, an arithmetic type, already")
+    for u in uses(program, b.name):
+        action = u.site.action
+        if isinstance(action, Copy) and (not u.write or action.asynchronous):
+            how = "copied asynchronously" if u.write else "copied out again"
+            raise ScheduleError(f"'{b.name}' is {how}: it must keep its dtype")
+        if u.write and not isinstance(action, Copy):
+            raise ScheduleError(f"a statement writes '{b.name}', which rounds to {b.dtype}: it must keep its dtype")
+    new = replace(b, dtype=wide)
+    return replace(program, buffers=tuple(new if x.name == b.name else x for x in program.buffers))
 
 
 def _laid_out(program: Program, b: Buffer, new: Layout) -> Program:

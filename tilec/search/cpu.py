@@ -1,0 +1,117 @@
+"""Schedules for CPUs, picked without measuring: structure from the program, sizes from the program and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilec.errors import LegalityError, ScheduleError
+from tilec.ir.program import Program
+from tilec.schedule.refusal import refuse
+from tilec.schedule.schedule import Schedule, start
+from tilec.search.cpu_core import Core
+from tilec.search.cpu_gemm import Blocks, choose, contraction_group
+from tilec.search.cpu_rows import chain_group, row_group, whole_sum
+from tilec.search.nests import Group, Nest, nests
+from tilec.search.recipes import Recipe
+from tilec.search.rows import by_rows
+from tilec.search.unproved import Memo, unproved
+from tilec.targets import Target, load
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A schedule with what was decided for each group of nests."""
+
+    schedule: Schedule
+    groups: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def group_nests(program: Program, found: Sequence[Nest]) -> list[Group]:
+    """The nests in runs that one structure covers: contractions with the elementwise nests behind them (several contractions where
+    one consumer reads them all), rows with rows, elementwise chains."""
+    groups: list[list[Nest]] = []
+    for n, nest in enumerate(found):
+        last = groups[-1] if groups else []
+        if last and _continues(last, nest, found[n + 1 :]):
+            last.append(nest)
+        else:
+            groups.append([nest])
+    return [tuple(g) for g in groups]
+
+
+def _continues(group: list[Nest], nest: Nest, later: Sequence[Nest]) -> bool:
+    sums = [x for x in group if x.kind == "contraction"]
+    written = {b for x in group for b in x.written}
+    reads = bool(written & set(nest.read))
+    if sums:
+        if nest.kind == "elementwise":
+            return reads and nest.ranges == sums[-1].ranges
+        together = nest.kind == "contraction" and nest.ranges == sums[-1].ranges and not reads
+        return together and bool(later) and later[0].kind == "elementwise" and bool({*later[0].read} & {*nest.written}) and bool(
+            {*later[0].read} & written
+        )
+    if nest.kind == "elementwise" and all(x.kind == "elementwise" for x in group):
+        return reads
+    kinds = {"rows", "elementwise"}
+    return nest.kind in kinds and all(x.kind in kinds for x in group) and bool(nest.ranges) and nest.ranges[:1] == group[-1].ranges[:1]
+
+
+def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = None) -> tuple[Schedule, tuple[str, ...]]:
+    """Every group of a fresh schedule by its structure; a group that its structure does not fit stays in its written order, said in
+    the notes. blocks: sizes for contractions, by the name of the group's last nest, instead of those chosen."""
+    program = s.program.source
+    prefix, found = nests(program)
+    if prefix:
+        return s, (f"{', '.join(prefix)} in the written order: what stands inside depends on it",)
+    notes: list[str] = []
+    for group in group_nests(s.program, found):
+        for make in _structures(s, group, core, blocks or {}):
+            try:
+                s = make(s)
+                break
+            except (ScheduleError, LegalityError) as e:
+                notes.append(f"{group[-1].name}: {str(e).splitlines()[0]}")
+        else:
+            notes.append(f"{group[-1].name} in the written order")
+    return s, tuple(notes)
+
+
+def _structures(s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks]) -> list[Callable[[Schedule], Schedule]]:
+    if any(nest.kind == "contraction" for nest in group):
+        b = blocks.get(group[-1].name) or choose(s.program, group, core)
+        ways = [b, replace(b, packed=False)]
+        return [lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways]
+    if by_rows(group):
+        return [lambda s: _proved(row_group(s, group, core))]
+    if all(nest.kind == "elementwise" for nest in group):
+        return [lambda s: _proved(chain_group(s, group, core))]
+    if len(group) == 1 and group[0].kind == "sum":
+        return [lambda s: _proved(whole_sum(s, group, core))]
+    return []
+
+
+def _proved(s: Schedule) -> Schedule:
+    verdict = s.check()
+    if verdict.status != "legal":
+        raise refuse("the structure", s.program, verdict)
+    return s
+
+
+def pick(program: Program, target: str | Target = "host", blocks: Mapping[str, Blocks] | None = None, **options: Any) -> Picked:
+    """tilec's own schedule of a program for a CPU, proved. options: sizes=, reassociate=, contract=, hardware_rounding=."""
+    core = Core.of(load(target))
+    fresh = start(program, **options)
+    memo: Memo = {}
+    made, notes = scheduled(unproved(fresh, memo), core, blocks)
+    verdict = made.check()
+    if verdict.status != "legal":
+        raise refuse("the picked schedule", made.program, verdict)
+    out = replace(fresh, program=made.program, trace=made.trace, proved=verdict)
+    names = tuple("+".join(nest.name for nest in group) for group in group_nests(program, nests(program.source)[1]))
+    return Picked(out, names, notes)
+
+
+__all__ = ["Picked", "Recipe", "group_nests", "pick", "scheduled"]

@@ -1,0 +1,152 @@
+"""What the recipes for CPUs know of the machine, and the small questions that they ask of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import Copy, Leaf, Loop, Program
+from tilec.ir.tree import Position, loops, sites
+from tilec.schedule.names import display
+from tilec.schedule.nest import const_extent, context
+from tilec.schedule.schedule import Schedule
+from tilec.targets import Target
+
+WIDEST_LANES = 64  # lanes of one vector loop: more are several loops
+
+
+@dataclass(frozen=True)
+class Core:
+    """cores: usable ones. vector: bytes of a vector register, of which there are `registers`. l1, l2: bytes of one core; l3: bytes
+    that all share. features: instruction sets."""
+
+    cores: int
+    vector: int
+    registers: int
+    l1: int
+    l2: int
+    l3: int
+    features: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(target: Target) -> Core:
+        """From a machine's figures; what a file does not say is that of a small core of the last ten years."""
+
+        def figure(name: str, default: int) -> int:
+            found = target.figure.get(name)
+            return found.integer if found is not None else default
+
+        l2 = figure("l2", 256 << 10)
+        return Core(
+            cores=max(1, target.cores),
+            vector=figure("vector_bytes", 32),
+            registers=figure("vector_registers", 16),
+            l1=figure("l1", 32 << 10),
+            l2=l2,
+            l3=figure("l3", 4 * l2),
+            features=target.features,
+        )
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of the arithmetic type of `dtype` in one register."""
+        return self.vector // DTYPES[DTYPES[dtype].arithmetic].bytes
+
+    def micro_tile(self, dtype: str, rows: int | None = None) -> tuple[int, int]:
+        """(rows, columns) of the accumulators that fit the registers beside one row of the right operand and one broadcast.
+
+        Two vectors of columns: the most multiply-adds for each load. Twelve rows at most, as the rows of the left operand share
+        the sets of the first-level cache. Fewer `rows` than that leave room for more columns.
+        """
+        for vectors in (2, 3, 4, 6):
+            most = min(12, (self.registers - vectors - 1) // vectors)
+            if rows is None or rows >= most or vectors == 6:
+                return max(1, min(most, rows or most)), vectors * self.lanes(dtype)
+            if rows * (vectors + 1) + vectors + 2 > self.registers:
+                return rows, vectors * self.lanes(dtype)
+        raise AssertionError
+
+    def chunks(self, extent: int, unit: int, most: int) -> int:
+        """The length, a multiple of `unit` and at most about `most`, of the pieces of `extent` that keep all cores equally busy."""
+        units = -(-extent // unit)
+        limit = max(1, most // unit)
+        count = -(-units // limit)
+        if self.cores > 1 and units >= self.cores:
+            count = -(-count // self.cores) * self.cores
+        return -(-units // count) * unit
+
+
+def streamed(core: Core, written: int) -> bool:
+    """Is a result of so many bytes better stored past the caches: too large to be there when it is read?"""
+    return written > core.l3 // 2
+
+
+def innermost(program: Program) -> list[tuple[Position, Loop]]:
+    """The loops that hold actions only."""
+    return [(p, x) for p, x in loops(program.body) if all(not hasattr(n, "body") for n in x.body)]
+
+
+def vectorised(s: Schedule, wanted: frozenset[str] | None = None, most: int = WIDEST_LANES) -> Schedule:
+    """Innermost loops along which everything inside steps through memory become vectors: those that every write inside has in its
+    last index, of a constant extent. `wanted` limits them to these variables."""
+    names: list[str] = []
+    for position, loop in innermost(s.program):
+        if loop.kind != "serial" or (wanted is not None and loop.var not in wanted):
+            continue
+        if not all(_steps(a, loop.var) for a in loop.body):
+            continue
+        extent = const_extent(s.program, loop, context(s.program, position))
+        if extent is not None and 1 < extent <= most:
+            names.append(display(s.program, position))
+    return s.vectorize(tuple(names)) if names else s
+
+
+def _steps(action: object, var: str) -> bool:
+    target = action.target if isinstance(action, Leaf) else getattr(action, "dst", None)
+    if target is None or not target.index:
+        return False
+    e = target.index[-1]
+    if e.names == frozenset({var}) and isinstance(action, Copy):
+        return dict(action.src.index[-1].terms).get(var) == 1
+    return dict(e.terms).get(var) == 1 and not any(var in x.names for x in target.index[:-1])
+
+
+def parallel_over(s: Schedule, loop: str) -> Schedule:
+    """The loop on all cores, unless it runs once."""
+    return s.parallel(loop)
+
+
+def bytes_of(program: Program, name: str) -> int:
+    """The bytes of a buffer whose extents are numbers; 0 where they are not."""
+    b = program.buffer[name]
+    total = DTYPES[b.dtype].bytes
+    for e in b.shape:
+        if not e.is_const:
+            return 0
+        total *= e.const
+    return total
+
+
+def results(program: Program) -> list[str]:
+    """Parameters that the program writes and nothing reads: candidates for streaming stores."""
+    written, read = set[str](), set[str]()
+    for site in sites(program.body):
+        action = site.action
+        if isinstance(action, Leaf):
+            written.add(action.target.buffer)
+            if program.statement[action.statement].op != "=":
+                read.add(action.target.buffer)
+            read |= _read(action.reads)
+        elif isinstance(action, Copy):
+            written.add(action.dst.buffer)
+            read.add(action.src.buffer)
+    return [b.name for b in program.buffers if b.role == "param" and b.name in written - read]
+
+
+def _read(reads: object) -> set[str]:
+    out = set[str]()
+    for r in reads:  # type: ignore[attr-defined]
+        if hasattr(r, "buffer"):
+            out.add(r.buffer)
+        else:
+            out |= _read(r.reads)
+    return out

@@ -1,0 +1,238 @@
+"""Schedules of contractions for CPUs: panels, a micro-tile in registers, packed operands, chains before and after.
+
+The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows; micro-tiles
+of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR columns by the
+first tile of rows that reads it. What follows the sum elementwise runs on the tile: from registers where k is one block, else
+where the pieces are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import Address, Leaf, Program
+from tilec.schedule.schedule import Schedule
+from tilec.search.cpu_core import Core, vectorised
+from tilec.search.handles import fresh, loops_of, path_of, site, standing
+from tilec.search.nests import Group, Nest
+from tilec.search.tiles import handed_on, inlined, tile_knobs
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
+    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed?"""
+
+    MR: int
+    NR: int
+    NC: int
+    KC: int = 0
+    across: str = "columns"
+    MC: int = 0
+    packed: bool = True
+
+
+def extents(program: Program, nest: Nest) -> dict[str, int]:
+    """The numbers of iterations of a contraction's loops at the program's sizes; 0 where they are not constant."""
+    q = nest.leading
+    out = {}
+    for loop in site(program, q).loops if site(program, q) else ():  # type: ignore[union-attr]
+        e = loop.upper[0] - loop.lower[0]
+        out[loop.var] = e.const if e.is_const and len(loop.upper) == 1 else 0
+    return out
+
+
+def choose(program: Program, group: Group, core: Core) -> Blocks:
+    """Sizes from the program and the machine.
+
+    A panel of the right operand (all of k, NR columns) stays in half of the second-level cache while all rows pass; where k is
+    longer, k is cut. NC: as many panels as fit three quarters of it, in as many equal pieces as keep the cores busy.
+    """
+    sums = [n for n in group if n.kind == "contraction"]
+    nest, root = sums[-1], group[-1]
+    size = {**extents(program, nest)}
+    by = tile_knobs(program, root)
+    rows = next((v for v, knob in by.items() if knob == "BM"), None)
+    columns = next(v for v, knob in by.items() if knob == "BN")
+    own = dict(zip(root.band, nest.band, strict=False)) if len(root.band) == len(nest.band) else {}
+    m = size.get(own.get(rows or "", rows or ""), 0)
+    n = size.get(own.get(columns, columns), 0)
+    k = 1
+    for v in nest.sums:
+        k *= max(1, size.get(v, 1))
+    dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
+    word = DTYPES[DTYPES[dtype].arithmetic].bytes
+    mr, nr = core.micro_tile(dtype, m or None)
+    panel = k * nr * word
+    kc = 0
+    if panel > core.l2 * 3 // 4:
+        blocks = -(-panel // (core.l2 // 4))
+        kc = -(-(-(-k // blocks)) // 8) * 8
+    most = max(nr, core.l2 * 3 // 4 // ((kc or k) * word) // nr * nr)
+    outer = [v for v in root.band if v not in by]
+    batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
+    if n and -(-n // nr) < 2 * core.cores and m >= 4 * mr * core.cores and batch < core.cores:
+        mc = core.chunks(m, mr, 16 * mr)
+        return Blocks(mr, nr, max(nr, -(-n // nr) * nr), kc, "rows", mc)
+    nc = core.chunks(n, nr, most) if n else most
+    return Blocks(mr, nr, nc, kc)
+
+
+def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Schedule:
+    """The schedule of contractions over one band and what is elementwise around them."""
+    root = group[-1]
+    by = tile_knobs(s.program, root)
+    columns = next(v for v, knob in by.items() if knob == "BN")
+    rows = next((v for v, knob in by.items() if knob == "BM"), None)
+    s = inlined(s, group)
+    if root.update is not None and len(root.statements) == 1:  # a sum into an argument, in any loop order
+        wanted = [*root.band, *root.sums]
+        if [v for v in s.program.statement[root.leading].loops if v in wanted] != wanted:
+            s = s.reorder(*(f"{root.leading}.{v}" for v in wanted))
+    q = root.leading
+    batch = [v for v in root.band if v not in by]
+    jc, jr, jl, io, ii, ic, jx, ix = fresh(s, "jc", "jr", "jl", "io", "ii", "ic", "jx", "ix")
+    s = s.split(f"{q}.{columns}", b.NC, into=(jc, jx)).split(f"{q}.{jx}", b.NR, into=(jr, jl))
+    points = [jl]
+    tiles = [jr]
+    outer = [*batch, jc]
+    if rows is not None:
+        if b.across == "rows":
+            s = s.split(f"{q}.{rows}", b.MC, into=(ic, ix)).split(f"{q}.{ix}", b.MR, into=(io, ii))
+            outer = [*batch, jc, ic]
+        else:
+            s = s.split(f"{q}.{rows}", b.MR, into=(io, ii))
+        tiles, points = [io, jr], [ii, jl]
+    s = s.reorder(*(f"{q}.{v}" for v in (*outer, *tiles, *points)))
+    place = _Place(outer, tiles, points)
+    sums: list[Nest] = []
+    if root.kind == "contraction":
+        s = _summed(s, root, place, b, own=True)
+        sums.append(root)
+    for nest in reversed(group[:-1]):
+        if not standing(s.program, nest.statements):
+            continue
+        s = s.compute_at(handed_on(s.program, nest), tiles[-1] if not b.KC else outer[-1])
+        if nest.kind == "contraction":
+            s = _summed(s, nest, place, b, own=False)
+            sums.append(nest)
+    if b.packed:
+        for nest in reversed(sums):
+            s = _packed(s, nest, place, b, core)
+    s = vectorised(s)
+    first = batch[0] if batch and b.across == "columns" else outer[-1]
+    return s.parallel(first)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Loops of the root: around the pieces, over micro-tiles, inside one."""
+
+    outer: Sequence[str]
+    tiles: Sequence[str]
+    points: Sequence[str]
+
+
+def _summed(s: Schedule, nest: Nest, place: _Place, b: Blocks, own: bool) -> Schedule:
+    """One contraction of the tile: k outside the points, its accumulators in registers (blocked: per block of k)."""
+    q = nest.update
+    assert q is not None
+    target = s.program.statement[q].target.buffer
+    temp = s.program.buffer[target].role == "temp"
+    ks = list(nest.sums)
+    if not b.KC:
+        if temp:
+            s = s.place(target, "register", at=place.tiles[-1])
+        else:
+            s = s.cache_write(target, at=f"{q}.{place.tiles[-1]}", memory="register")
+        inner = list(place.points) if own else _below(s.program, q, nest, place.tiles[-1])
+        return s.reorder(*(f"{q}.{v}" for v in (*ks, *inner)))
+    ko, ki = fresh(s, "ko", "ki")
+    if own:
+        tiles, points = list(place.tiles), list(place.points)
+    else:
+        mine = _below(s.program, q, nest, place.outer[-1])
+        tiles, points = [], []
+        for v, factor in zip(mine[-2:], (b.MR, b.NR)[-len(mine[-2:]) :], strict=True):
+            tile, point = fresh(s, f"{v}t", f"{v}p")
+            s = s.split(f"{q}.{v}", factor, into=(tile, point))
+            tiles.append(tile)
+            points.append(point)
+    if temp:
+        s = s.place(target, "scratch", at=place.outer[-1])
+    k = ks[0]
+    s = s.split(f"{q}.{loops_of(s.program, q, k)[-1]}", b.KC, into=(ko, ki))
+    rest = [v for v in ks[1:]]
+    s = s.reorder(*(f"{q}.{v}" for v in (ko, *tiles, ki, *rest, *points)))
+    return s.cache_write(target, at=f"{q}.{tiles[-1]}", memory="register")
+
+
+def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
+    """The loops over the nest's band below `loop`, outermost first."""
+    path = path_of(program, q)
+    inside = path[path.index(loop) + 1 :] if loop in path else path
+    wanted = {x for v in nest.band for x in loops_of(program, q, v)}
+    return [v for v in inside if v in wanted]
+
+
+def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Schedule:
+    """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns.
+
+    Each panel is copied by the first tile of rows that reads it; where rows run on the cores, all panels are copied before.
+    """
+    q = nest.update
+    assert q is not None
+    path = path_of(s.program, q)
+    blocks = [v for v in path if v not in place.outer and v in _sums(s.program, q, nest)] if b.KC else []
+    ahead = b.across == "rows"
+    at = place.outer[-2] if ahead else blocks[0] if blocks else place.outer[-1]
+    micro = path[path.index(_sums(s.program, q, nest)[-1 if b.KC else 0]) - 1]
+    for buffer in right_operands(s.program, nest):
+        (into,) = fresh(s, f"{buffer}_packed")
+        s = s.cache_read(buffer, at=f"{q}.{at}", memory="scratch", into=into)
+        dtype = s.program.buffer[into].dtype
+        if DTYPES[dtype].arithmetic != dtype:
+            s = s.widen(into)
+        dim = _dimension(s.program, into, q, path[-1])
+        if dim is not None:
+            s = s.layout(into, "panels", dim, b.NR)
+        s = s.allocate(into, 64, "huge")
+        if not ahead:
+            s = s.fill_at(into, f"{q}.{micro}")
+    return s
+
+
+def right_operands(program: Program, nest: Nest) -> list[str]:
+    """Buffers in global memory that the sum reads by one access, with the columns in the index and without the rows."""
+    q = nest.update
+    assert q is not None
+    statement = program.statement[q]
+    column = nest.band[-1]
+    row = next((v for v, knob in tile_knobs(program, nest).items() if knob == "BM"), None)
+    out = []
+    for access in statement.reads:
+        names = frozenset[str]().union(*(e.names for e in access.index))
+        alone = sum(a.buffer == access.buffer for a in statement.reads) == 1
+        kept = program.buffer.get(access.buffer)
+        if alone and column in names and row is not None and row not in names and kept is not None and kept.memory == "global":
+            out.append(access.buffer)
+    return out
+
+
+def _sums(program: Program, q: str, nest: Nest) -> list[str]:
+    """The loops that the sum's variables are made of, outermost first."""
+    path = path_of(program, q)
+    found = {x for v in nest.sums for x in loops_of(program, q, v)}
+    return [v for v in path if v in found]
+
+
+def _dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
+    """The dimension of the packed buffer along which the lanes step."""
+    found = site(program, q)
+    assert found is not None and isinstance(found.action, Leaf)
+    for r in found.action.reads:
+        if isinstance(r, Address) and r.buffer == buffer:
+            return next((d for d, e in enumerate(r.index) if lane in e.names), None)
+    return None

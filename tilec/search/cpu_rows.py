@@ -1,0 +1,172 @@
+"""Schedules for CPUs of what is no contraction: rows of several steps, elementwise chains, stencils, whole sums."""
+
+from __future__ import annotations
+
+from tilec.errors import LegalityError, ScheduleError
+from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import Leaf, Loop, Program
+from tilec.ir.tree import sites
+from tilec.schedule.names import display, find_loop
+from tilec.schedule.schedule import Schedule
+from tilec.search.cpu_core import Core, bytes_of, innermost, results, streamed, vectorised
+from tilec.search.handles import fresh, loops_of, path_of, site, standing
+from tilec.search.inputs import private, wide
+from tilec.search.nests import Group
+from tilec.search.tiles import handed_on, inlined
+
+CHAINS = 4  # partial sums that run side by side: a multiply-add's latency times two a cycle, in registers
+
+
+def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
+    """Nests that share their rows, row by row: rows on the cores, steps of a row as vectors, its sums in partial sums where they
+    may be reordered."""
+    first, *rest = group
+    q = first.leading
+    for nest in rest:
+        s = s.fuse_siblings(f"{q}.{path_of(s.program, q)[0]}", f"{nest.leading}.{nest.band[0]}")
+    outer = path_of(s.program, q)[:1] if rest else path_of(s.program, q)[: len(first.band)]
+    row = outer[-1]
+    statements = [n for nest in group for n in nest.statements]
+    for buffer in private(s.program, group):
+        s = s.place(buffer, "scratch" if wide(s.program, buffer, row) else "register")
+    s = distributed(s, row)
+    for name in statements:
+        s = reduced(s, name, row, core)
+    s = lanes(s, row, core)
+    s = vectorised(s)
+    return s.parallel(outer[0])
+
+
+def distributed(s: Schedule, row: str) -> Schedule:
+    """Inner loops of several statements in loops of one each, as far as that is legal."""
+    tried: set[str] = set()
+    while True:
+        for position, loop in innermost(s.program):
+            name = display(s.program, position)
+            if loop.var != row and len(loop.body) > 1 and name not in tried and any(x.var == row for x in _around(s.program, name)):
+                tried.add(name)
+                try:
+                    made = s.distribute(name)
+                except ScheduleError:
+                    continue
+                if made.check().status == "legal":
+                    s = made
+                    break
+        else:
+            return s
+
+
+def _around(program: Program, name: str) -> list[Loop]:
+    position = find_loop(program, name)
+    found = next(x for x in sites(program.body) if x.position[: len(position)] == position)
+    return list(found.loops)
+
+
+def reduced(s: Schedule, name: str, row: str, core: Core) -> Schedule:
+    """A sum of a row in partial sums: the lanes of CHAINS vectors, where its order is free."""
+    program = s.program
+    statement = program.statement[name]
+    found = site(program, name)
+    if statement.op == "=" or found is None or not isinstance(found.action, Leaf) or len(found.loops) < 2:
+        return s
+    target = found.action.target
+    loop = found.loops[-1]
+    if any(loop.var in e.names for e in target.index) or loop.var == row:
+        return s
+    exact = statement.op in ("max=", "min=") or DTYPES[program.buffer[target.buffer].dtype].kind == "int"
+    root = program.buffer[target.buffer].root or target.buffer
+    if not exact and root not in program.reassociate:
+        return s
+    width = CHAINS * core.lanes(program.buffer[target.buffer].dtype)
+    block, lane = fresh(s, f"{loop.var}o", f"{loop.var}l")
+    try:
+        made = s.split(f"{name}.{loop.var}", width, into=(block, lane)).reorder(f"{name}.{lane}", f"{name}.{block}")
+        made = made.split_reduction(target.buffer, f"{name}.{lane}")
+        part = next(b.name for b in made.program.buffers if b.name not in program.buffer)
+        made = made.place(part, "register", at=row).reorder(f"{name}.{block}", f"{name}.{lane}")
+    except (ScheduleError, LegalityError):
+        return s
+    return made if made.check().status == "legal" else s
+
+
+def lanes(s: Schedule, row: str, core: Core) -> Schedule:
+    """Long innermost loops that write along memory, cut into vectors."""
+    for _ in range(64):
+        for position, loop in innermost(s.program):
+            if loop.kind != "serial" or loop.var == row or len(loop.body) != 1 or not isinstance(loop.body[0], Leaf):
+                continue
+            target = loop.body[0].target
+            if not target.index or target.index[-1].names & {loop.var} == frozenset():
+                continue
+            extent = loop.upper[0] - loop.lower[0]
+            width = vector_lanes(s.program, target.buffer, core)
+            if len(loop.upper) == 1 and extent.is_const and extent.const <= width:
+                continue
+            name = display(s.program, position)
+            if not loop.var.endswith("_v"):
+                blocks, points = fresh(s, f"{loop.var}_b", f"{loop.var}_v")
+                s = s.split(name, width, into=(blocks, points))
+                break
+        else:
+            return s
+    return s
+
+
+def vector_lanes(program: Program, buffer: str, core: Core) -> int:
+    """Lanes of one vector loop: so many that what it stores fills a cache line, at least one register and at most four."""
+    one = core.lanes(program.buffer[buffer].dtype)
+    return max(one, min(4 * one, 64 // DTYPES[program.buffer[buffer].dtype].bytes))
+
+
+def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedule:
+    """Elementwise nests: what is read once is computed in place, what is read at several offsets in strips of rows before; rows on
+    the cores, vectors along memory, results past the caches where they are larger than these."""
+    root = group[-1]
+    s = inlined(s, group)
+    q = root.leading
+    if len(root.band) > 1 or any(standing(s.program, nest.statements) for nest in group[:-1]):
+        outer = root.band[0]
+        left = [nest for nest in group[:-1] if standing(s.program, nest.statements)]
+        if left:
+            block, point = fresh(s, f"{outer}o", f"{outer}i")
+            s = s.split(f"{q}.{outer}", rows, into=(block, point))
+            for nest in reversed(left):
+                s = s.compute_at(handed_on(s.program, nest), block)
+            for buffer in private(s.program, group):
+                s = s.place(buffer, "scratch")
+            outer = block
+        s = lanes(s, outer, core)
+    else:
+        (only,) = root.band
+        size = site(s.program, q)
+        assert size is not None
+        extent = size.loops[0].upper[0] - size.loops[0].lower[0]
+        width = vector_lanes(s.program, s.program.statement[root.statements[-1]].target.buffer, core)
+        piece = core.chunks(extent.const, width, 1 << 16) if extent.is_const else 1 << 14
+        outer, point = fresh(s, f"{only}o", f"{only}i")
+        s = s.split(f"{q}.{only}", piece, into=(outer, point))
+        s = lanes(s, outer, core)
+    s = vectorised(s)
+    for name in results(s.program):
+        if name in root.written and streamed(core, bytes_of(s.program, name)):
+            s = s.store(name)
+    return s.parallel(f"{q}.{outer}")
+
+
+def whole_sum(s: Schedule, group: Group, core: Core) -> Schedule:
+    """One number from a whole array: a partial sum on each core, of partial sums in lanes; in order where it must be."""
+    nest = group[-1]
+    name = nest.update or nest.leading
+    update = s.program.statement[name]
+    exact = update.op in ("max=", "min=") or DTYPES[s.program.buffer[update.target.buffer].dtype].kind == "int"
+    if update.target.buffer not in s.program.reassociate and not exact:
+        return s
+    found = site(s.program, name)
+    assert found is not None
+    (v,) = loops_of(s.program, name, nest.sums[0])
+    e = found.loops[-1].upper[0] - found.loops[-1].lower[0]
+    width = CHAINS * core.lanes(s.program.buffer[update.target.buffer].dtype)
+    piece = core.chunks(e.const, width, max(width, -(-e.const // core.cores))) if e.is_const else 1 << 16
+    block, point = fresh(s, f"{v}o", f"{v}i")
+    s = s.split(f"{name}.{v}", piece, into=(block, point)).split_reduction(update.target.buffer, f"{name}.{block}")
+    return s.parallel(f"{name}.{block}")
