@@ -44,7 +44,7 @@ from tilec.cost.pipeline import pipeline_time
 from tilec.cost.price import price
 from tilec.cost.raster import operand_sharing
 from tilec.cost.roofline import roofline
-from tilec.errors import CountError, LanguageError, ResourceError, ScheduleError
+from tilec.errors import CountError, LanguageError, ResourceError, ScheduleError, TargetError
 from tilec.ir import interp
 from tilec.ir.arguments import signature
 from tilec.ir.printer import text
@@ -57,9 +57,11 @@ from tilec.runtime.c_load import load
 from tilec.runtime.call import bind
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
+from tilec.search import cpu
 from tilec.search.result import Tuned
 from tilec.search.tune import tune as search_tune
 from tilec.targets import Target
+from tilec.targets import load as load_target
 from tilec.targets import load as target
 
 T = TypeVar("T")
@@ -297,6 +299,58 @@ def workload(name: str) -> Kernel:
     return Kernel(workloads.get(name), sys.modules[f"{workloads.__name__}.{name}"].__doc__)
 
 
+def pick(
+    kernel: Kernel,
+    target: str | Target = "host",
+    *,
+    reassociate: str | Iterable[str] | None = None,
+    contract: bool = False,
+    hardware_rounding: bool = False,
+    **sizes: int,
+) -> Schedule:
+    """tilec's own schedule of `kernel` for a CPU at these sizes, without measuring: structure (panels, micro-tiles, packing, what
+    runs on the cores, where an epilogue runs) and sizes from the program and the machine's figures. Proved.
+
+    The permissions are those of `schedule`; what is not permitted is not used. Its primitives go on from there. ScheduleError
+    for sizes that do not fit, TargetError for a target that is no CPU.
+    """
+    _check_kernel("pick", kernel)
+    machine = load_target(target)
+    if machine.kind != "cpu":
+        raise TargetError(f'pick(target="{machine.name}"): {machine.name} is no CPU. `tilec.tune` chooses schedules for it')
+    allowed: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
+    s = cpu.pick(kernel.program, machine, sizes=sizes, **allowed).schedule
+    return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
+
+
+def compile(
+    kernel: Kernel,
+    target: str | Target = "host",
+    *,
+    reassociate: str | Iterable[str] | None = None,
+    contract: bool = False,
+    hardware_rounding: bool = False,
+    threads: int | None = None,
+    compiler: str | None = None,
+    **sizes: int,
+) -> Compiled:
+    """`kernel` by tilec's own schedule for this CPU (`pick`), as C, compiled: a function called like the kernel, on NumPy arrays.
+
+    threads: how many its parallel loops use (default: OMP_NUM_THREADS, else all cores). Its `.schedule` says how it runs and
+    which permissions it has. MeasureError without a C compiler (`schedule.build("numpy")` needs none).
+    """
+    s = pick(kernel, target, reassociate=reassociate, contract=contract, hardware_rounding=hardware_rounding, **sizes)
+    made = s.build("c", threads=threads, compiler=compiler)
+    assert isinstance(made, Compiled)
+    made.schedule = s
+    return made
+
+
+def _check_kernel(what: str, kernel: Any) -> None:
+    if not isinstance(kernel, Kernel):
+        raise ScheduleError(f"{what}({kernel!r}): the first argument is a kernel, as from @tilec.kernel or tilec.workload(name)")
+
+
 def tune(
     kernel: Kernel,
     sizes: Mapping[str, int] | None = None,
@@ -318,8 +372,7 @@ def tune(
     in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
     """
 
-    if not isinstance(kernel, Kernel):
-        raise ScheduleError(f"tune({kernel!r}): the first argument is a kernel, as from @tilec.kernel or tilec.workload(name)")
+    _check_kernel("tune", kernel)
 
     def face(s: base.Schedule) -> Schedule:
         return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
@@ -347,6 +400,7 @@ __all__ = [
     "bytes_in_flight",
     "call_timing",
     "choose_program",
+    "compile",
     "critical_path",
     "effective_bandwidth",
     "generation_calls",
@@ -363,6 +417,7 @@ __all__ = [
     "pad_to_buckets",
     "paired_change",
     "persistent_kernel",
+    "pick",
     "pipeline_time",
     "primitives",
     "roofline",

@@ -381,7 +381,7 @@ def test_operands_are_converted_once():
         with pytest.raises(ScheduleError, match=reason):
             broken()
     narrow = start(rounded).cache_write("Y", at="i", memory="scratch")
-    with pytest.raises(ScheduleError, match="is copied out again|rounds to bf16"):
+    with pytest.raises(ScheduleError, match=r"is copied out again|rounds to bf16"):
         narrow.widen("Y_scratch")
 
 

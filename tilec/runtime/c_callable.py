@@ -49,6 +49,7 @@ class Compiled:
         self.__doc__ = f"{signature(program)}, scheduled, compiled from C"
         self.raw = function.raw
         self._about = about
+        self.schedule: Any = None  # how it runs, where tilec picked it
         self._quick = _Quick(program, self.pure, function)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,6 @@ from tilec.search.cpu_core import Core
 from tilec.search.cpu_gemm import Blocks, choose, contraction_group
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
 from tilec.search.nests import Group, Nest, nests
-from tilec.search.recipes import Recipe
 from tilec.search.rows import by_rows
 from tilec.search.unproved import Memo, unproved
 from tilec.targets import Target, load
@@ -30,8 +29,8 @@ class Picked:
 
 
 def group_nests(program: Program, found: Sequence[Nest]) -> list[Group]:
-    """The nests in runs that one structure covers: contractions with the elementwise nests behind them (several contractions where
-    one consumer reads them all), rows with rows, elementwise chains."""
+    """The nests in runs that one structure covers: contractions with the elementwise nests behind them (several contractions
+    where one consumer reads them all), rows with rows, elementwise chains."""
     groups: list[list[Nest]] = []
     for n, nest in enumerate(found):
         last = groups[-1] if groups else []
@@ -50,24 +49,31 @@ def _continues(group: list[Nest], nest: Nest, later: Sequence[Nest]) -> bool:
         if nest.kind == "elementwise":
             return reads and nest.ranges == sums[-1].ranges
         together = nest.kind == "contraction" and nest.ranges == sums[-1].ranges and not reads
-        return together and bool(later) and later[0].kind == "elementwise" and bool({*later[0].read} & {*nest.written}) and bool(
-            {*later[0].read} & written
+        return (
+            together
+            and bool(later)
+            and later[0].kind == "elementwise"
+            and bool({*later[0].read} & {*nest.written})
+            and bool({*later[0].read} & written)
         )
     if nest.kind == "elementwise" and all(x.kind == "elementwise" for x in group):
         return reads
     kinds = {"rows", "elementwise"}
-    return nest.kind in kinds and all(x.kind in kinds for x in group) and bool(nest.ranges) and nest.ranges[:1] == group[-1].ranges[:1]
+    return (
+        nest.kind in kinds
+        and all(x.kind in kinds for x in group)
+        and bool(nest.ranges)
+        and nest.ranges[:1] == group[-1].ranges[:1]
+    )
 
 
 def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = None) -> tuple[Schedule, tuple[str, ...]]:
-    """Every group of a fresh schedule by its structure; a group that its structure does not fit stays in its written order, said in
-    the notes. blocks: sizes for contractions, by the name of the group's last nest, instead of those chosen."""
+    """Every group of a fresh schedule by its structure; a group that its structure does not fit stays in its written order, said
+    in the notes. blocks: sizes for contractions, by the name of the group's last nest, instead of those chosen."""
     program = s.program.source
     prefix, found = nests(program)
-    if prefix:
-        return s, (f"{', '.join(prefix)} in the written order: what stands inside depends on it",)
-    notes: list[str] = []
-    for group in group_nests(s.program, found):
+    notes = [f"{', '.join(prefix)} in the written order: what stands inside depends on it"] if prefix else []
+    for group in [(nest,) for nest in found] if prefix else group_nests(s.program, found):
         for make in _structures(s, group, core, blocks or {}):
             try:
                 s = make(s)
@@ -82,7 +88,10 @@ def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = Non
 def _structures(s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks]) -> list[Callable[[Schedule], Schedule]]:
     if any(nest.kind == "contraction" for nest in group):
         b = blocks.get(group[-1].name) or choose(s.program, group, core)
-        ways = [b, replace(b, packed=False)]
+        windows = any(
+            len(nest.sums) > 1 for nest in group
+        )  # which would be copied again and again
+        ways = [replace(b, packed=False)] if windows else [b, replace(b, packed=False)]
         return [lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways]
     if by_rows(group):
         return [lambda s: _proved(row_group(s, group, core))]
@@ -112,6 +121,3 @@ def pick(program: Program, target: str | Target = "host", blocks: Mapping[str, B
     out = replace(fresh, program=made.program, trace=made.trace, proved=verdict)
     names = tuple("+".join(nest.name for nest in group) for group in group_nests(program, nests(program.source)[1]))
     return Picked(out, names, notes)
-
-
-__all__ = ["Picked", "Recipe", "group_nests", "pick", "scheduled"]

@@ -17,8 +17,8 @@ WIDEST_LANES = 64  # lanes of one vector loop: more are several loops
 
 @dataclass(frozen=True)
 class Core:
-    """cores: usable ones. vector: bytes of a vector register, of which there are `registers`. l1, l2: bytes of one core; l3: bytes
-    that all share. features: instruction sets."""
+    """cores: usable ones. vector: bytes of a vector register, of which there are `registers`. l1, l2: bytes of one core; l3:
+    bytes that all share. features: instruction sets."""
 
     cores: int
     vector: int
@@ -66,7 +66,7 @@ class Core:
         raise AssertionError
 
     def chunks(self, extent: int, unit: int, most: int) -> int:
-        """The length, a multiple of `unit` and at most about `most`, of the pieces of `extent` that keep all cores equally busy."""
+        """The length, a multiple of `unit` and at most about `most`, of pieces of `extent` that keep all cores equally busy."""
         units = -(-extent // unit)
         limit = max(1, most // unit)
         count = -(-units // limit)

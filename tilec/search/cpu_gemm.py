@@ -1,9 +1,9 @@
 """Schedules of contractions for CPUs: panels, a micro-tile in registers, packed operands, chains before and after.
 
-The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows; micro-tiles
-of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR columns by the
-first tile of rows that reads it. What follows the sum elementwise runs on the tile: from registers where k is one block, else
-where the pieces are complete.
+The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows;
+micro-tiles of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR
+columns by the first tile of rows that reads it. What follows the sum elementwise runs on the tile: from registers where k is one
+block, else where the pieces are complete.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from tilec.search.cpu_core import Core, vectorised
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
+
+SKINNY = 6  # fewer rows than that read each panel too seldom to pay for packing it
+PIECE = 1024  # columns whose sums stay in the first-level cache
+WIDEN_LANES = 32
+ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so that a sum is loaded and stored for 8 of them
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,13 @@ def choose(program: Program, group: Group, core: Core) -> Blocks:
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
     word = DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
+    if 0 < m < SKINNY:  # bound by the bytes of the right operand: whole lines of a few of its rows at a time, nothing copied
+        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ROWS_AT_ONCE, packed=False)
     panel = k * nr * word
     kc = 0
     if panel > core.l2 * 3 // 4:
         blocks = -(-panel // (core.l2 // 4))
-        kc = -(-(-(-k // blocks)) // 8) * 8
+        kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
     most = max(nr, core.l2 * 3 // 4 // ((kc or k) * word) // nr * nr)
     outer = [v for v in root.band if v not in by]
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
@@ -121,6 +128,8 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
     if b.packed:
         for nest in reversed(sums):
             s = _packed(s, nest, place, b, core)
+        for nest in reversed(sums):
+            s = _widened(s, nest)
     s = vectorised(s)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
     return s.parallel(first)
@@ -201,6 +210,33 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
         s = s.allocate(into, 64, "huge")
         if not ahead:
             s = s.fill_at(into, f"{q}.{micro}")
+    return s
+
+
+def _widened(s: Schedule, nest: Nest) -> Schedule:
+    """Left operands of a storage type (they do not move with the columns), converted once for all panels that read them."""
+    q = nest.update
+    assert q is not None
+    statement = s.program.statement[q]
+    for n, access in enumerate(statement.reads):
+        found = site(s.program, q)
+        assert found is not None and isinstance(found.action, Leaf)
+        read = found.action.reads[n]
+        if not isinstance(read, Address) or read.buffer != access.buffer:  # converted already, with another sum
+            continue
+        names = frozenset[str]().union(*(e.names for e in access.index))
+        b = s.program.buffer.get(access.buffer)
+        alone = sum(a.buffer == access.buffer for a in statement.reads) == 1
+        if b is None or not alone or nest.band[-1] in names or DTYPES[b.dtype].arithmetic == b.dtype or b.memory != "global":
+            continue
+        (into,) = fresh(s, f"{b.name}_wide")
+        s = s.cache_read(b.name, at=None, memory="scratch", into=into).widen(into).allocate(into, 64, "huge")
+        rank = len(s.program.buffer[into].shape)
+        last = f"{into}.{rank - 1}"
+        blocks, points = fresh(s, f"{into}_b", f"{into}_v")
+        s = s.split(last, WIDEN_LANES, into=(blocks, points)).vectorize(points)
+        if rank > 1:
+            s = s.parallel(f"{into}.0")
     return s
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Leaf, Loop, Program
 from tilec.ir.tree import sites
 from tilec.schedule.names import display, find_loop
 from tilec.schedule.schedule import Schedule
-from tilec.search.cpu_core import Core, bytes_of, innermost, results, streamed, vectorised
+from tilec.search.cpu_core import WIDEST_LANES, Core, bytes_of, innermost, results, streamed, vectorised
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.inputs import private, wide
 from tilec.search.nests import Group
@@ -28,22 +30,23 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
     row = outer[-1]
     statements = [n for nest in group for n in nest.statements]
     for buffer in private(s.program, group):
-        s = s.place(buffer, "scratch" if wide(s.program, buffer, row) else "register")
-    s = distributed(s, row)
+        s = s.place(buffer, "scratch" if wide(s.program, buffer, f"{q}.{row}") else "register")
+    s = distributed(s, row, statements)
     for name in statements:
         s = reduced(s, name, row, core)
-    s = lanes(s, row, core)
+    s = lanes(s, row, core, statements)
     s = vectorised(s)
-    return s.parallel(outer[0])
+    return s.parallel(f"{q}.{outer[0]}")
 
 
-def distributed(s: Schedule, row: str) -> Schedule:
+def distributed(s: Schedule, row: str, statements: Sequence[str]) -> Schedule:
     """Inner loops of several statements in loops of one each, as far as that is legal."""
     tried: set[str] = set()
     while True:
         for position, loop in innermost(s.program):
             name = display(s.program, position)
-            if loop.var != row and len(loop.body) > 1 and name not in tried and any(x.var == row for x in _around(s.program, name)):
+            mine = any(x.var == row for x in _around(s.program, name)) and {*_inside(loop)} & {*statements}
+            if loop.var != row and len(loop.body) > 1 and name not in tried and mine:
                 tried.add(name)
                 try:
                     made = s.distribute(name)
@@ -54,6 +57,10 @@ def distributed(s: Schedule, row: str) -> Schedule:
                     break
         else:
             return s
+
+
+def _inside(loop: Loop) -> list[str]:
+    return [x.action.statement for x in sites(loop.body) if isinstance(x.action, Leaf)]
 
 
 def _around(program: Program, name: str) -> list[Loop]:
@@ -83,27 +90,28 @@ def reduced(s: Schedule, name: str, row: str, core: Core) -> Schedule:
         made = s.split(f"{name}.{loop.var}", width, into=(block, lane)).reorder(f"{name}.{lane}", f"{name}.{block}")
         made = made.split_reduction(target.buffer, f"{name}.{lane}")
         part = next(b.name for b in made.program.buffers if b.name not in program.buffer)
-        made = made.place(part, "register", at=row).reorder(f"{name}.{block}", f"{name}.{lane}")
+        made = made.place(part, "register", at=f"{name}.{row}").reorder(f"{name}.{block}", f"{name}.{lane}")
     except (ScheduleError, LegalityError):
         return s
     return made if made.check().status == "legal" else s
 
 
-def lanes(s: Schedule, row: str, core: Core) -> Schedule:
+def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str]) -> Schedule:
     """Long innermost loops that write along memory, cut into vectors."""
     for _ in range(64):
         for position, loop in innermost(s.program):
             if loop.kind != "serial" or loop.var == row or len(loop.body) != 1 or not isinstance(loop.body[0], Leaf):
                 continue
             target = loop.body[0].target
-            if not target.index or target.index[-1].names & {loop.var} == frozenset():
+            if loop.body[0].statement not in statements or not target.index or target.index[-1].names & {loop.var} == frozenset():
                 continue
             extent = loop.upper[0] - loop.lower[0]
             width = vector_lanes(s.program, target.buffer, core)
-            if len(loop.upper) == 1 and extent.is_const and extent.const <= width:
+            kept = s.program.buffer[target.buffer].memory == "register" and extent.is_const and extent.const <= WIDEST_LANES
+            if kept or (len(loop.upper) == 1 and extent.is_const and extent.const <= width):
                 continue
             name = display(s.program, position)
-            if not loop.var.endswith("_v"):
+            if not loop.var.endswith(("_v", "_v2", "_v3", "_v4")):
                 blocks, points = fresh(s, f"{loop.var}_b", f"{loop.var}_v")
                 s = s.split(name, width, into=(blocks, points))
                 break
@@ -119,13 +127,13 @@ def vector_lanes(program: Program, buffer: str, core: Core) -> int:
 
 
 def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedule:
-    """Elementwise nests: what is read once is computed in place, what is read at several offsets in strips of rows before; rows on
-    the cores, vectors along memory, results past the caches where they are larger than these."""
+    """Elementwise nests: what is read once is computed in place, what is read at several offsets in strips of rows before; rows
+    on the cores, vectors along memory, results past the caches where they are larger than these."""
     root = group[-1]
     s = inlined(s, group)
     q = root.leading
-    if len(root.band) > 1 or any(standing(s.program, nest.statements) for nest in group[:-1]):
-        outer = root.band[0]
+    outer, *more = root.band
+    if more or any(standing(s.program, nest.statements) for nest in group[:-1]):
         left = [nest for nest in group[:-1] if standing(s.program, nest.statements)]
         if left:
             block, point = fresh(s, f"{outer}o", f"{outer}i")
@@ -135,9 +143,9 @@ def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedu
             for buffer in private(s.program, group):
                 s = s.place(buffer, "scratch")
             outer = block
-        s = lanes(s, outer, core)
+        s = lanes(s, outer, core, [n for nest in group for n in nest.statements])
     else:
-        (only,) = root.band
+        only = outer
         size = site(s.program, q)
         assert size is not None
         extent = size.loops[0].upper[0] - size.loops[0].lower[0]
@@ -145,7 +153,7 @@ def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedu
         piece = core.chunks(extent.const, width, 1 << 16) if extent.is_const else 1 << 14
         outer, point = fresh(s, f"{only}o", f"{only}i")
         s = s.split(f"{q}.{only}", piece, into=(outer, point))
-        s = lanes(s, outer, core)
+        s = lanes(s, outer, core, [n for nest in group for n in nest.statements])
     s = vectorised(s)
     for name in results(s.program):
         if name in root.written and streamed(core, bytes_of(s.program, name)):

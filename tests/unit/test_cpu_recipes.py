@@ -1,0 +1,172 @@
+"""The schedules that tilec picks for CPUs: values at odd sizes, structure from the program, sizes from the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilec
+from tests.unit.scheduled import same
+from tilec.errors import ScheduleError, TargetError
+from tilec.ir.tree import loops
+from tilec.lang import f32, kernel, silu, sizes
+from tilec.search.cpu import group_nests, pick
+from tilec.search.cpu_core import Core
+from tilec.search.cpu_gemm import Blocks
+from tilec.search.nests import nests
+from tilec.targets.load import parse
+from tilec.workloads import names
+
+M, N, K = sizes("M N K")
+DATA = Path(__file__).parent.parent / "data"
+ZEN3, ZEN4 = (parse((DATA / f"host_{name}.toml").read_text(), f"host_{name}.toml") for name in ("zen3", "zen4"))
+
+NAMES = names()
+FLOATS = {
+    "dot": "acc",
+    "rmsnorm": "ss",
+    "softmax": "total",
+    "attention": "total",
+    "layernorm": None,
+}
+
+
+@kernel
+def gemm_silu_f32(A: f32[M, K], W: f32[K, N], Y: f32[M, N]):
+    C: f32[M, N]
+    for i in range(M):
+        for j in range(N):
+            acc: f32 = 0
+            for k in range(K):
+                acc += A[i, k] * W[k, j]
+            C[i, j] = acc
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] = silu(C[i, j])
+
+
+def numbers(program, first: int) -> dict[str, int]:
+    if len(program.sizes) > 4:  # a convolution: the product of all its sizes is run
+        return {n: min(first, 2 + 3 * k % 7) for k, n in enumerate(program.sizes)}
+    return {n: first + 4 * k for k, n in enumerate(program.sizes)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_permissions_every_bit_is_kept(name):
+    program = tilec.workload(name).program
+    for first, machine in ((1, ZEN3), (19, ZEN3), (35, ZEN4)):
+        chosen = numbers(program, first)
+        picked = pick(program, machine, sizes=chosen)
+        assert picked.schedule.verdict.status == "legal" and not picked.schedule.verdict.permissions
+        scalars = {n: 0.5 for n, _ in program.scalars}
+        same(picked.schedule.program, scalars or None, **chosen)
+
+
+def text(program, machine=ZEN3, **chosen) -> str:
+    return str(pick(program, machine, sizes=chosen).schedule)
+
+
+def test_a_contraction_with_its_epilogue_is_one_tile():
+    shown = text(gemm_silu_f32.program, M=1000, N=1000, K=1000)
+    lines = [line.strip() for line in shown.splitlines()]
+    assert "acc: f32[6, 16] in register" in lines and "C: f32[1000, 1000] in global" not in shown
+    assert any(line.startswith("W_packed: f32[1000, ") and "panels(1, 16)" in line for line in lines)
+    assert "if io == 0:" in lines and lines.index("if io == 0:") < lines.index("for k in 0..1000:")
+    assert sum("# parallel" in line for line in lines) == 1
+    assert any("= silu(acc[" in line for line in lines)
+
+
+def test_wider_registers_make_wider_tiles():
+    core = Core.of(ZEN4)
+    assert (core.registers, core.vector) == (32, 64) and core.micro_tile("f32") == (12, 32)
+    assert Core.of(ZEN3).micro_tile("f32") == (6, 16) and Core.of(ZEN3).micro_tile("f64") == (6, 8)
+    assert "acc: f32[12, 32] in register" in text(gemm_silu_f32.program, ZEN4, M=1000, N=1000, K=1000)
+
+
+@pytest.mark.parametrize("rows", range(1, 15))
+@pytest.mark.parametrize("machine", [ZEN3, ZEN4], ids=["zen3", "zen4"])
+def test_the_micro_tile_fits_the_registers(machine, rows):
+    core = Core.of(machine)
+    mr, nr = core.micro_tile("f32", rows)
+    vectors = nr // core.lanes("f32")
+    assert 1 <= mr <= max(rows, 1) and mr * vectors + vectors + 1 <= core.registers
+
+
+def test_pieces_keep_the_cores_equally_busy():
+    core = Core(cores=2, vector=32, registers=16, l1=32 << 10, l2=512 << 10, l3=32 << 20)
+    assert core.chunks(512, 16, 192) == 128  # four pieces, not three
+    assert core.chunks(12288, 16, 192) == 192
+    assert core.chunks(16, 16, 192) == 16
+    for extent in (1, 17, 100, 517, 1000, 4096):
+        length = core.chunks(extent, 16, 192)
+        assert length % 16 == 0 and length <= 192 and -(-extent // length) * length >= extent
+
+
+def test_few_rows_read_the_right_operand_as_it_lies():
+    shown = text(gemm_silu_f32.program, M=1, N=4096, K=512)
+    assert "W_packed" not in shown and "for ki in 0..8" in shown
+    assert "W_packed" in text(gemm_silu_f32.program, M=16, N=4096, K=512)
+
+
+def test_a_long_sum_is_cut_and_stays_in_order():
+    """The sum of a tile is loaded and stored for each block: no permission."""
+    picked = pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32, 5)}, sizes={"M": 13, "N": 37, "K": 17})
+    assert "for ko in 0..4" in str(picked.schedule) and not picked.schedule.check().permissions
+    same(picked.schedule.program, M=13, N=37, K=17)
+    shown = text(gemm_silu_f32.program, M=64, N=64, K=40000)
+    assert "for ko" in shown
+
+
+def test_storage_types_are_converted_once():
+    shown = text(tilec.workload("gemm_silu").program, M=64, N=64, K=64)
+    assert "A_wide: f32[64, 64] in scratch" in shown and "W_packed: f32[64, " in shown
+
+
+def test_two_sums_of_one_consumer_share_the_tile():
+    program = tilec.workload("swiglu").program
+    assert [[n.name for n in g] for g in group_nests(program, nests(program)[1])] == [["G", "U", "Y"]]
+    shown = text(program, M=64, N=64, K=64)
+    assert "g: f32[6, 16] in register" in shown and "u: f32[6, 16] in register" in shown
+
+
+def test_row_sums_need_the_permission_and_maxima_do_not():
+    program = tilec.workload("softmax").program
+    strict = str(pick(program, ZEN3, sizes={"M": 8, "N": 512}).schedule)
+    assert "m_part" in strict and "total_part" not in strict
+    free = pick(program, ZEN3, sizes={"M": 8, "N": 512}, reassociate="total")
+    assert "total_part: f32[32] in register" in str(free.schedule)
+    assert free.schedule.check().permissions == ('reassociate="total"',)
+
+
+def test_chains_are_inlined_and_large_results_stream():
+    program = tilec.workload("act_chain").program
+    shown = text(program, M=4096, N=12288)
+    assert "T:" not in shown and "Z:" not in shown and "streaming" in shown
+    assert "streaming" not in text(program, M=64, N=512)
+
+
+def test_a_stencil_computes_its_producer_in_strips():
+    picked = pick(tilec.workload("blur").program, ZEN3, sizes={"M": 100, "N": 100})
+    assert "H: f32[34, 100] in scratch" in str(picked.schedule) and picked.schedule.program.recomputed
+
+
+def test_every_nest_of_the_library_runs_on_the_cores():
+    """Under a loop of time steps too."""
+    for name in NAMES:
+        program = tilec.workload(name).program
+        wanted = FLOATS.get(name) if FLOATS.get(name) in program.buffer else None
+        picked = pick(program, ZEN3, sizes=dict.fromkeys(program.sizes, 64), reassociate=wanted)
+        kinds = {loop.kind for _, loop in loops(picked.schedule.program.body)}
+        assert "parallel" in kinds, (name, picked.notes)
+
+
+def test_the_face():
+    s = tilec.pick(tilec.workload("gemm"), ZEN3, M=64, N=64, K=64)
+    assert isinstance(s, tilec.Schedule) and s.kernel is not None and len(s.trace) > 5
+    replayed = s.trace.apply(tilec.workload("gemm").schedule(M=64, N=64, K=64))
+    assert str(replayed) == str(s)
+    with pytest.raises(TargetError, match="h200 is no CPU"):
+        tilec.pick(tilec.workload("gemm"), "h200", M=64, N=64, K=64)
+    with pytest.raises(ScheduleError, match="the first argument is a kernel"):
+        tilec.compile("gemm")  # type: ignore[arg-type]
