@@ -242,7 +242,11 @@ def test_launches_barriers_and_largest_launch():
 
 def test_time_and_bound():
     c = price(gemm_silu_tiled(64), "h100-sxm", BIG)
-    assert c.bound == "global" and c.time == c.traffic.total("global") / 3.35e12
+    terms = dict(c.estimate.terms)
+    assert c.bound == "l2" and terms["launch"] == 0.9e-6
+    # 3,072 blocks on 132 SMs: 24 on the busiest; each moves 64 rows and 64 columns of 4,096 bf16 values, stores 64 × 64
+    assert terms["l2"] == pytest.approx(max(24 * (2 * 64 * 4096 * 2 + 64 * 64 * 2) / (64 * 1.83e9), c.traffic.total() / 9.37e12))
+    assert c.time == pytest.approx(0.9e-6 + terms["l2"] + c.launch[0].estimate.detail.fill)
     low, high = c.range
     assert low <= c.time <= high and low == pytest.approx(103_079_215_104 / 989.4e12)
     assert price(gemm_silu_tiled(64), "v100", BIG).bound == "compute"  # bf16 without a matrix rate: the vector unit
@@ -312,7 +316,7 @@ def test_explain_and_compare():
     a, b = price(gemm_silu_tiled(64), "rtx-pro-6000", BIG), price(gemm_silu_tiled(128), "rtx-pro-6000", BIG)
     text = a.explain()
     assert "global traffic 3096 MiB (3,246,391,296 B) = 2*(K*M*ceil(N/64) + K*N*ceil(M/64) + M*N)" in text
-    assert "lower bound 128 MiB" in text and "bound by global" in text
+    assert "lower bound 128 MiB" in text and "bound by compute" in text
     both = a.explain(b)
     row = next(line for line in both.splitlines() if line.startswith("global traffic"))
     assert row.split() == ["global", "traffic", "3096", "MiB", "1560", "MiB", "×0.504"]

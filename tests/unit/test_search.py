@@ -104,19 +104,22 @@ def test_a_number_without_an_origin_is_not_guessed():
 
 
 def test_the_picks_of_the_chapter():
-    """The given tiles: those that fit, by traffic; 128x128 beats 64x64 beats 32x32; 256x256 does not fit."""
+    """The given tiles at two stages: those that fit; 128x128 beats 64x64 beats 32x32; 256x256 does not fit."""
     r = tune(
         workloads.get("gemm_silu"),
         sizes=SIZES,
         target="rtx-pro-6000",
         space={"BM": [32, 64, 128, 256], "BN": [32, 64, 128, 256]},
-        schedule=lambda s, BM, BN: fused(s, BM, BN),
+        schedule=lambda s, BM, BN: fused(s, BM, BN, stages=2),
     )
     assert r.considered == 16
     assert r.best.knobs == {"BM": 128, "BN": 128}
     assert r.best.cost.traffic.total("global") == 1560 * 2**20
-    assert r.rejected["does not fit"].count == 3
-    assert "128" in r.rejected["does not fit"].example
+    square = [row for row in r.rows if row.knobs["BM"] == row.knobs["BN"]]
+    assert [row.knobs["BM"] for row in square] == [128, 64, 32]
+    assert [row.traffic // 2**20 for row in square] == [1560, 3096, 6168]
+    assert r.rejected["does not fit"].count == 5
+    assert "BN=256" in r.rejected["does not fit"].example
     assert r.best.schedule.verdict.status == "legal"
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tilec.cost.blockterms import BlockTerms, block_terms
 from tilec.cost.counting import moves
+from tilec.cost.kernel_time import Kernel, kernel_time
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
@@ -21,7 +23,7 @@ from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
 from tilec.cost.term import evaluate as value
 from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import THREAD_KINDS, Barrier, Buffer, Program
+from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Barrier, Buffer, Guard, Loop, Program
 from tilec.ir.tree import owning_loops, without_hints
 from tilec.targets import Target
 
@@ -39,6 +41,9 @@ class LaunchFormulas:
     per_thread: bool  # the cells are one thread's already
     threads: Term | None
     barriers: Term
+    blocks: Term
+    block: BlockTerms | None  # of a launch with block loops
+    moved: Mapping[tuple[str, str], Term]  # bytes of global memory by buffer and direction
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def formulas(program: Program, markers: Markers) -> Formulas:
 
 def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
     traffic: dict[str, list[Term]] = {}
+    moved: dict[tuple[str, str], list[Term]] = {}
     work: dict[Key, list[Term]] = {}
     barriers: list[Term] = []
     for site in step.sites:
@@ -106,10 +112,15 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
             continue
         for m in found:
             if not m.fill:
-                traffic.setdefault(m.buffer.memory, []).append(multiply((Num(m.bytes), runs)))
+                bytes_ = multiply((Num(m.bytes), runs))
+                traffic.setdefault(m.buffer.memory, []).append(bytes_)
+                if m.buffer.memory == "global":
+                    moved.setdefault((m.buffer.name, m.direction), []).append(bytes_)
         for key, n in operations(program, site.action).items():
             work.setdefault(key, []).append(multiply((Num(n), runs)))
     shared, registers, per_thread = _footprint(program, step, markers)
+    prefix = _grid(step)
+    block = block_terms(program, step, markers, lambda site: count(site.path, markers)) if prefix else None
     return LaunchFormulas(
         {m: add(ts) for m, ts in traffic.items()},
         {k: add(ts) for k, ts in work.items()},
@@ -118,7 +129,19 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
         per_thread,
         _threads(step, markers),
         add(barriers),
+        count(prefix, markers) if prefix else ONE,
+        block,
+        {key: add(ts) for key, ts in moved.items()},
     )
+
+
+def _grid(step: Launch) -> tuple[Loop | Guard, ...]:
+    """The path down to the innermost block loop of the first action that has one."""
+    for site in step.sites:
+        last = max((n for n, node in enumerate(site.path) if isinstance(node, Loop) and node.kind in BLOCK_KINDS), default=-1)
+        if last >= 0:
+            return site.path[: last + 1]
+    return ()
 
 
 def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, tuple[tuple[Term, int], ...], bool]:
@@ -182,7 +205,7 @@ def evaluate(
     )
     seconds = np.full(n, np.nan)
     if machine is not None and machine.figures:
-        seconds = _seconds(f, machine, column, n)
+        seconds = _seconds(f, machine, column, n, threads)
     return Columns(traffic, shared, register, flops, per_block, seconds)
 
 
@@ -204,17 +227,30 @@ def _registers(x: LaunchFormulas, column: Any, threads: int | None, n: int) -> n
     return total
 
 
-def _seconds(f: Formulas, machine: Target, column: Any, n: int) -> np.ndarray:
-    """The roofline rule of time.py, launch after launch."""
+def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | None) -> np.ndarray:
+    """The rules of time.py, launch after launch."""
     total = np.zeros(n)
     for x in f.launches:
-        compute = np.zeros(n)
-        for key, t in x.work.items():
-            if key.kind not in FLOPS:
-                continue
-            found = rates(machine, key)
-            if found is not None:
-                compute = compute + column(t).astype(np.float64) / found[0]
-        memory = column(x.traffic["global"]).astype(np.float64) / machine.bandwidth if "global" in x.traffic else np.zeros(n)
-        total += np.maximum(compute, memory)
+        if x.block is None or machine.kind != "gpu" or machine.limits is None:
+            total += _roofline(x, machine, column, n)
+            continue
+        per_block = column(x.threads) if x.threads is not None else np.full(n, threads or 0)
+        known = bool(np.all(per_block > 0))
+        held = -(-_registers(x, column, threads, n) // 4)
+        registers = np.minimum(held, machine.limits.registers_per_thread) if known else np.zeros(n, dtype=np.int64)
+        moved = {key: column(t) for key, t in x.moved.items()}
+        kernel = Kernel(x.block, column(x.blocks), per_block, registers, column(x.shared), moved)
+        total += kernel_time(machine, kernel, column).seconds
     return total
+
+
+def _roofline(x: LaunchFormulas, machine: Target, column: Any, n: int) -> np.ndarray:
+    compute = np.zeros(n)
+    for key, t in x.work.items():
+        if key.kind not in FLOPS:
+            continue
+        found = rates(machine, key)
+        if found is not None:
+            compute = compute + column(t).astype(np.float64) / found[0]
+    memory = column(x.traffic["global"]).astype(np.float64) / machine.bandwidth if "global" in x.traffic else np.zeros(n)
+    return np.maximum(compute, memory)

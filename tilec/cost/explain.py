@@ -167,16 +167,18 @@ def _time_lines(c: Cost) -> list[str]:
     if time is None:
         return []
     low, high = time.low * 1e6, time.high * 1e6
-    lines = [
-        f"  time about {time.seconds * 1e6:.4g} us, bound by {time.bound} (estimate by roofline; from {low:.4g} to {high:.4g})"
-    ]
+    rule = "level by level" if any(one.estimate is not None and one.estimate.detail for one in c.launch) else "by roofline"
+    lines = [f"  time about {time.seconds * 1e6:.4g} us, bound by {time.bound} (estimate {rule}; from {low:.4g} to {high:.4g})"]
     if time.left_out:
-        lines.append(
-            f"    left out: {', '.join(time.left_out)}, shared-memory and L2 bandwidth, latency, launch overhead, caches"
-        )
-    for one in c.launch if len(c.launch) > 1 else ():
-        if one.time is not None:
-            lines.append(f"    launch {one.name}: {one.time * 1e6:.4g} us, bound by {one.bound}")
+        lines.append(f"    left out: {', '.join(time.left_out)}")
+    for one in c.launch:
+        if one.estimate is None:
+            continue
+        if len(c.launch) > 1:
+            lines.append(f"    launch {one.name}: {one.estimate.seconds * 1e6:.4g} us, bound by {one.bound}")
+        if one.estimate.detail is not None:
+            share = ", ".join(f"{n} {t * 1e6:.4g} us ({t / one.estimate.seconds:.0%})" for n, t in one.estimate.terms if t > 0)
+            lines.append(f"    {share}")
     if c.target is not None:
         for one in c.launch:
             w = one.waves(c.target) if one.is_bound else None

@@ -10,6 +10,8 @@ from tilec.ir.program import Program
 from tilec.ir.tree import addresses
 from tilec.targets import Target
 
+MOST_SLOTS = 256  # a longer leading dimension is no ring of slots
+
 
 def misfits(
     program: Program,
@@ -74,6 +76,8 @@ def slot_count(program: Program, step: Launch, name: str) -> int | None:
     if len(shape) < 2 or not shape[0].is_const or shape[0].const < 2:
         return None
     n = shape[0].const
+    if n > MOST_SLOTS:
+        return None
     for site in step.sites:
         for a, _, _ in addresses(site.action, program):
             if a.buffer == name and any((Aff.of(loop.var) + k) % n == a.index[0] for loop in site.loops for k in range(n)):

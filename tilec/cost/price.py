@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.cost.amounts import Held, Traffic, number
+from tilec.cost.blockterms import block_terms
 from tilec.cost.cost import Cost, LaunchCost
 from tilec.cost.counting import Runs, barriers, flows, work
 from tilec.cost.fit import misfits
+from tilec.cost.kernel_time import Kernel
 from tilec.cost.launches import Launch, launches
 from tilec.cost.occupancy import Occupancy, check_launch, occupancy
+from tilec.cost.separable import Markers
 from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
-from tilec.cost.time import estimate
+from tilec.cost.term import Num, Term
+from tilec.cost.term import evaluate as value
+from tilec.cost.time import gpu_time, roofline_time
 from tilec.ir.closed import Closed
-from tilec.ir.program import Program
+from tilec.ir.program import BLOCK_KINDS, Program
 from tilec.ir.sizes import check_numbers
-from tilec.ir.tree import addresses, sites, without_hints
+from tilec.ir.tree import Site, addresses, sites, without_hints
 from tilec.poly.count import Counter, NotClosed
 from tilec.targets import Target, load
 
@@ -111,10 +116,17 @@ def _launch(
             resident = replace(occupancy(machine, per_block, floor, shared), floor=floor)
     time = None
     if machine is not None and machine.figures and known:
-        bytes_ = mine.total("global")
         touched_here = {f.buffer for f in mine.flows}
         fewest = sum(number(c, given, "least bytes") for (b, _), c in least.items() if b in touched_here)
-        time = estimate(machine, bytes_, fewest, {k: number(c, given, "operations") for k, c in done.items()})
+        operations = {k: number(c, given, "operations") for k, c in done.items()}
+        if machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
+            held = registers if registers is not None else resident.floor
+            kernel = _kernel(
+                program, step, runs, mine, number(blocks, given, "blocks"), per_block, held, footprint["shared"], given
+            )
+            time = gpu_time(machine, kernel, lambda t: value(t, given), mine.total("global"), fewest, operations)
+        else:
+            time = roofline_time(machine, mine.total("global"), fewest, operations)
     return LaunchCost(
         number=n,
         name=step.name,
@@ -131,6 +143,27 @@ def _launch(
         sizes=given,
         problems=misfits(program, step, machine, footprint, resident, per_block),
     )
+
+
+def _kernel(
+    program: Program,
+    step: Launch,
+    runs: Runs,
+    mine: Traffic,
+    blocks: int,
+    threads: int | None,
+    registers: int | None,
+    shared: int,
+    given: Mapping[str, int],
+) -> Kernel:
+    """The launch as the time model reads it."""
+
+    def total(site: Site) -> Term:
+        return Num(number(runs.of(site), given, "runs"))
+
+    buffers = dict.fromkeys(f.buffer for f in mine.flows if f.memory == "global")
+    moved = {(b, d): number(mine.formula("global", d, b), given, "bytes") for b in buffers for d in ("read", "write")}
+    return Kernel(block_terms(program, step, Markers(()), total), blocks, threads or 0, registers or 0, shared, moved)
 
 
 def _size(c: LaunchCost) -> tuple[int, int]:

@@ -108,13 +108,13 @@ def count(path: Sequence[Loop | Guard], markers: Markers) -> Term:
         names = frozenset(e.var for e in extents)
         mentioned = [e for e in inner.upper if e.names & names]
         if not mentioned:
-            factors.append(_positive(least(markers.term(u) for u in inner.upper)))
+            factors.append(positive(least(markers.term(u) for u in inner.upper)))
             continue
         extents = _join(extents, inner, names)
     return multiply(factors)
 
 
-def _positive(t: Term) -> Term:
+def positive(t: Term) -> Term:
     """max(0, t), without the max where t is a plain positive product."""
     if isinstance(t, Name) or (isinstance(t, Num) and t.value >= 0):
         return t

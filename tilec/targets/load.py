@@ -25,6 +25,7 @@ _FIGURES = {
     "memory": "bytes",
     "l1": "bytes",
     "l2": "bytes",
+    "l2_bandwidth": "bytes/s",
     "l3": "bytes",
     "shared_per_core": "bytes",
     "dram_latency": "s",
@@ -46,6 +47,7 @@ _KEYS = {
     "figures",
     "matrix",
     "vector",
+    "paths",
     "features",
     "threads",
     "machine",
@@ -128,6 +130,12 @@ def parse(text: str, file: str) -> Target:
     features = data.get("features", [])
     if not isinstance(features, list) or not all(isinstance(x, str) for x in features):
         raise TargetError(f"{file}: 'features' must be a list of texts")
+    paths = []
+    for k, e in data.get("paths", {}).items():
+        found = _figure(e, "share", sources, f"{file}: paths.{k}")
+        if found.value > 1:
+            raise TargetError(f"{file}: paths.{k}: {found.text} is no share: above 0 and up to 1")
+        paths.append((k, found))
     capability = data.get("compute_capability")
     if kind == "gpu" and capability is None:
         raise TargetError(f"{file}: 'compute_capability' is missing; a gpu needs it for its per-SM limits")
@@ -143,6 +151,7 @@ def parse(text: str, file: str) -> Target:
         features=tuple(features),
         threads=_threads(data.get("threads", {}), sources, file),
         machine=data.get("machine"),
+        matrix_paths=tuple(paths),
     )
 
 

@@ -32,6 +32,7 @@ UNITS = {
     "us": (1e-6, "s"),
     "GFLOP/s": (1e9, "ops/s"),
     "TFLOP/s": (1e12, "ops/s"),
+    "share": (1.0, "share"),
 }
 """Factor to base units, and what is measured in it."""
 
@@ -131,6 +132,7 @@ class Target:
     features: tuple[str, ...] = ()
     threads: tuple[tuple[int, tuple[tuple[str, Figure], ...]], ...] = ()
     machine: str | None = None
+    matrix_paths: tuple[tuple[str, Figure], ...] = ()  # share of the matrix peak that each instruction path reaches
 
     @cached_property
     def figure(self) -> dict[str, Figure]:
@@ -178,6 +180,17 @@ class Target:
     def dram_latency(self) -> float:
         """Seconds."""
         return self.need("dram_latency").value
+
+    @property
+    def launch_overhead(self) -> float:
+        """Seconds that one launch adds to the kernel before it in a stream; 0 where the file doesn't say."""
+        found = self.figure.get("launch_overhead")
+        return found.value if found else 0.0
+
+    def path_share(self, path: str) -> float:
+        """Share of the matrix peak that a path ("mma.sync", "wgmma", "tcgen05") reaches; 1 where the file doesn't say."""
+        found = dict(self.matrix_paths).get(path)
+        return found.value if found else 1.0
 
     @property
     def shared_capacity(self) -> int | None:
