@@ -74,10 +74,11 @@ def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
         arrays = {n: np.array([v]) for n, v in knobs.items()}
         c = evaluate(judged.formulas, machine, sizes, arrays)
         exact = price(candidate(judged, opened, bound, knobs, memo).program, machine)
-        got = (int(c.traffic[0]), int(c.flops[0]), float(c.seconds[0]))
-        assert got == pytest.approx((exact.traffic.total("global"), exact.flops, exact.time), rel=1e-12), (r.name, knobs)
+        assert (int(c.traffic[0]), int(c.flops[0])) == (exact.traffic.total("global"), exact.flops), (r.name, knobs)
         held = exact.footprint["shared"] + exact.footprint["scratch"]
         small = all(v <= min(sizes.values()) for v in knobs.values())
+        if small:  # with numbers a tile larger than the array is cut to it; the formulas keep the whole tile
+            assert float(c.seconds[0]) == pytest.approx(exact.time, rel=1e-9), (r.name, knobs)
         assert c.shared[0] == held if small else c.shared[0] >= held, (r.name, knobs)
         compared += 1
     assert compared

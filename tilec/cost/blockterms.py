@@ -1,9 +1,10 @@
 """What one block of a launch does, as formulas in sizes and knobs: the input of the time model (kernel_time.py).
 
-A *full* block is counted: a tile at the edge of an array occupies its block for as long as a full one. The count of an action is
-the product of the extents of the loops inside the block, of each the least bound that names no other loop (a bound that falls
-with an outer loop counts at that loop's first iteration). Where a loop has no such bound (a triangle), the average over the
-blocks is taken instead. The same rule serves exact pricing (no markers, numbers for sizes) and whole arrays of candidates.
+Work is that of a *full* block: a tile at the edge of an array occupies its block for as long as a full one. The count of an action
+is the product of the extents of the loops inside the block, of each the least bound that names no other loop: of a tile its whole
+extent, also where the array is smaller. (Without such a bound one that falls with an outer loop counts, at that loop's first
+iteration.) Where a loop has none of these (a triangle), the average over the blocks is taken instead. The same rule serves exact
+pricing (no markers, numbers for sizes) and whole arrays of candidates. Bytes of global memory are the exact ones.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ class Contraction:
 class Stream:
     """One buffer of global memory in one direction, as one block sees it.
 
-    moved: (bytes of one access, runs), re-reads included. distinct: the same without re-reads, at most: the product of the
-    extents of the loops that the address names; a block touches their sum where copies move them, the largest where not. axes:
-    the block axes that the addresses depend on; blocks that agree there share the bytes. whole: bytes of the buffer.
+    copied: only copies move it; staged: into shared memory. distinct: what a block touches at most, (bytes of one access, product
+    of the extents of the loops that the address names) of each access. axes: the block axes that the addresses depend on; blocks
+    that agree there share the bytes. whole: bytes of the buffer.
     """
 
     buffer: str
     direction: str
     copied: bool
-    moved: tuple[tuple[int, Count], ...]
+    staged: bool
     distinct: tuple[tuple[int, Count], ...]
     axes: frozenset[str]
     whole: Term
@@ -77,7 +78,7 @@ class Stream:
 @dataclass(frozen=True)
 class BlockTerms:
     """One launch. axes: extent of each block axis. work: operations (kind, number per run, runs) outside contractions. shared:
-    (bytes, runs) of shared memory outside contractions, fills included. steps: iterations of the loop that fills the block's
+    (bytes, runs) of shared memory outside contractions and fills. steps: iterations of the loop that fills the block's
     buffers; stages: its slots. contract: products and sums may share a slot."""
 
     axes: tuple[tuple[str, Term], ...]
@@ -116,7 +117,7 @@ def block_terms(program: Program, step: Launch, markers: Markers, total: Total) 
             done = {k: n - (k.kind in ("mul", "add")) for k, n in done.items()}
         work += [(k, n, runs) for k, n in done.items() if n > 0]
         for m in found:
-            if m.buffer.memory in ("shared", "scratch") and mine is None:
+            if m.buffer.memory in ("shared", "scratch") and mine is None and not (m.fill and m.direction == "write"):
                 shared.append((m.bytes, runs))
         at = {a: w for a, _, w in addresses(site.action, program)}
         for a, is_write in at.items():
@@ -127,8 +128,9 @@ def block_terms(program: Program, step: Launch, markers: Markers, total: Total) 
             for direction in _directions(is_write, updates(site.action, program)):
                 whole = multiply([Num(size), *map(markers.term, b.shape)])
                 gathered = streams.setdefault((b.name, direction), _Gathered(whole))
-                gathered.moved.append((size, runs))
-                gathered.copied.append(isinstance(site.action, Copy))
+                copy = isinstance(site.action, Copy)
+                gathered.copied.append(copy)
+                gathered.staged.append(copy and any(x.buffer.memory in ("shared", "scratch") for x in found))
                 gathered.distinct.append((size, _distinct(a, inner, site.path, markers) or runs))
                 gathered.axes |= _axes(a, block, site)
     axes = _block_axes(step, markers)
@@ -153,14 +155,13 @@ def _directions(is_write: bool, is_update: bool) -> tuple[str, ...]:
 class _Gathered:
     def __init__(self, whole: Term):
         self.whole = whole
-        self.moved: list[tuple[int, Count]] = []
         self.copied: list[bool] = []
+        self.staged: list[bool] = []
         self.distinct: list[tuple[int, Count]] = []
         self.axes: frozenset[str] = frozenset()
 
     def stream(self, buffer: str, direction: str) -> Stream:
-        copied = all(self.copied)
-        return Stream(buffer, direction, copied, tuple(self.moved), tuple(self.distinct), self.axes, self.whole)
+        return Stream(buffer, direction, all(self.copied), any(self.staged), tuple(self.distinct), self.axes, self.whole)
 
 
 def _cut(site: Site) -> tuple[tuple[Loop | Guard, ...], tuple[Loop | Guard, ...]]:
@@ -172,7 +173,8 @@ def _cut(site: Site) -> tuple[tuple[Loop | Guard, ...], tuple[Loop | Guard, ...]
 def bounds(path: Sequence[Loop | Guard], around: Iterable[Loop | Guard] = ()) -> dict[str, list[Aff]] | None:
     """Of every loop of the path the bounds on its extent that name no loop; None where one has none or a guard is an equation.
 
-    A bound that falls with an outer loop's variable is taken at that loop's lower bound. Guards bound the innermost loop.
+    Where every bound names a loop, those that fall with an outer loop's variable are taken at that loop's lower bound. Guards bound
+    the innermost loop.
     """
     loops = {n.var: n for n in (*around, *path) if isinstance(n, Loop)}
     order = list(loops)
@@ -194,14 +196,16 @@ def bounds(path: Sequence[Loop | Guard], around: Iterable[Loop | Guard] = ()) ->
     lows = {v: min(e.const for e in n.lower if e.is_const) for v, n in loops.items() if any(e.is_const for e in n.lower)}
     out: dict[str, list[Aff]] = {}
     for v, found in gaps.items():
-        free = [e for g in found if (e := _capped(g, lows)) is not None and not e.names & loops.keys()]
+        free = [g for g in found if not g.names & loops.keys()] or [
+            e for g in found if not (e := _capped(g, lows)).names & loops.keys()
+        ]
         if not free:
             return None
         out[v] = list(dict.fromkeys(free))
     return out
 
 
-def _capped(gap: Aff, lows: dict[str, int]) -> Aff | None:
+def _capped(gap: Aff, lows: dict[str, int]) -> Aff:
     for v in gap.names & lows.keys():
         c = gap.coefficient(v)
         if c < 0:

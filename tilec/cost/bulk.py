@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from tilec.cost.blockterms import BlockTerms, block_terms
+from tilec.cost.blockterms import BlockTerms, block_terms, bounds
 from tilec.cost.counting import moves
 from tilec.cost.kernel_time import Kernel, kernel_time
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
-from tilec.cost.term import ONE, Num, Term, add, ceil, multiply
+from tilec.cost.term import ONE, Num, Term, add, ceil, least, most, multiply
 from tilec.cost.term import evaluate as value
 from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Barrier, Buffer, Guard, Loop, Program
-from tilec.ir.tree import owning_loops, without_hints
+from tilec.ir.tree import Site, addresses, owning_loops, without_hints
 from tilec.targets import Target
 
 LIMIT = 2.0**61  # int64 arithmetic is used while every total stays below
@@ -157,11 +157,36 @@ def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, 
         if b.memory == "register":
             inside = any(loop.kind in THREAD_KINDS for s in found for loop in s.loops[len(owning_loops(b, s.loops)) :])
             if inside and cells != ONE:
-                raise NotSeparable(f"{name} is shared out among thread loops below its owner")
+                cells = _of_a_thread(b, found, program, markers)
             registers.append((cells, DTYPES[b.dtype].bytes))
         else:
             shared.append(multiply((Num(DTYPES[b.dtype].bytes), cells)))
     return add(shared), tuple(registers), not step.collective
+
+
+def _of_a_thread(b: Buffer, found: list[Site], program: Program, markers: Markers) -> Term:
+    """Cells of a register buffer that one thread accesses: in each dimension the extent of the one loop, not bound to threads, in
+    its index. NotSeparable where an index is more than that, or differs from access to access."""
+    shapes: set[tuple[Term, ...]] = set()
+    for site in found:
+        below = site.loops[len(owning_loops(b, site.loops)) :]
+        for a, _, _ in addresses(site.action, program):
+            if a.buffer != b.name:
+                continue
+            shape: list[Term] = []
+            for e in a.index:
+                own = [x for x in below if x.var in e.names and x.kind not in THREAD_KINDS]
+                if len(own) > 1 or any(abs(e.coefficient(x.var)) != 1 for x in own):
+                    raise NotSeparable(f"{b.name} is shared out among threads by more than one loop of a dimension")
+                for loop in own:
+                    extent = bounds([loop], site.path)
+                    if extent is None:
+                        raise NotSeparable(f"{b.name} is shared out among threads by a loop without a constant bound")
+                    shape.append(least(markers.term(g) for g in extent[loop.var]))
+            shapes.add(tuple(shape))
+    if len(shapes) != 1:
+        raise NotSeparable(f"{b.name} is shared out among threads in different ways")
+    return multiply(next(iter(shapes)))
 
 
 def _cells(b: Buffer, markers: Markers) -> Term:
@@ -181,9 +206,7 @@ def _threads(step: Launch, markers: Markers) -> Term | None:
             extents.setdefault(loop.kind, set()).add(markers.term(min(constant, key=lambda g: g.const)))
     if not extents:
         return None
-    if any(len(found) > 1 for found in extents.values()):
-        raise NotSeparable("phases of a block have different numbers of threads")
-    return multiply(next(iter(found)) for found in extents.values())
+    return multiply(most(sorted(found, key=str)) for found in extents.values())
 
 
 def evaluate(
@@ -205,7 +228,7 @@ def evaluate(
     )
     seconds = np.full(n, np.nan)
     if machine is not None and machine.figures:
-        seconds = _seconds(f, machine, column, n, threads)
+        seconds = sum(_seconds(f, machine, column, n, threads), start=np.zeros(n))
     return Columns(traffic, shared, register, flops, per_block, seconds)
 
 
@@ -227,12 +250,26 @@ def _registers(x: LaunchFormulas, column: Any, threads: int | None, n: int) -> n
     return total
 
 
-def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | None) -> np.ndarray:
+def launch_seconds(
+    f: Formulas, machine: Target, values: Mapping[str, np.ndarray], threads: int | None = None
+) -> tuple[np.ndarray, ...]:
+    """Seconds of each launch. values: arrays of one length for sizes and knobs alike."""
+    n = len(next(iter(values.values())))
+    env = _environment(f, {}, values)
+
+    def column(t: Term) -> np.ndarray:
+        v = value(t, env)
+        return np.full(n, v) if not isinstance(v, np.ndarray) else v
+
+    return _seconds(f, machine, column, n, threads)
+
+
+def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | None) -> tuple[np.ndarray, ...]:
     """The rules of time.py, launch after launch."""
-    total = np.zeros(n)
+    out: list[np.ndarray] = []
     for x in f.launches:
         if x.block is None or machine.kind != "gpu" or machine.limits is None:
-            total += _roofline(x, machine, column, n)
+            out.append(_roofline(x, machine, column, n))
             continue
         per_block = column(x.threads) if x.threads is not None else np.full(n, threads or 0)
         known = bool(np.all(per_block > 0))
@@ -240,8 +277,8 @@ def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | N
         registers = np.minimum(held, machine.limits.registers_per_thread) if known else np.zeros(n, dtype=np.int64)
         moved = {key: column(t) for key, t in x.moved.items()}
         kernel = Kernel(x.block, column(x.blocks), per_block, registers, column(x.shared), moved)
-        total += kernel_time(machine, kernel, column).seconds
-    return total
+        out.append(kernel_time(machine, kernel, column).seconds)
+    return tuple(out)
 
 
 def _roofline(x: LaunchFormulas, machine: Target, column: Any, n: int) -> np.ndarray:

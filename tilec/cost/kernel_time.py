@@ -92,7 +92,8 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     shared = values + sum((size * runs(c) for size, c in t.shared), start=0.0)
     direct_read = copied = written = crossing = 0.0
     for s in t.streams:
-        moved, distinct = _amounts(s, runs)
+        moved, distinct = _amounts(s, kernel, blocks, runs)
+        shared = shared + (moved if s.staged and s.direction == "read" else 0.0)
         if s.direction == "write":
             written = written + moved
             crossing = crossing + moved
@@ -162,12 +163,16 @@ def _in_contraction(t: BlockTerms) -> bool:
     return any(not c.staged for c in t.contractions)
 
 
-def _amounts(s: Stream, runs: Callable[[Count], Any]) -> tuple[Any, Any]:
-    """(bytes moved, distinct bytes) of one block."""
-    moved = sum((size * runs(c) for size, c in s.moved), start=0.0)
+def _amounts(s: Stream, kernel: Kernel, blocks: Any, runs: Callable[[Count], Any]) -> tuple[Any, Any]:
+    """(bytes moved, distinct bytes) of one block, on average; what copies move is taken as distinct."""
+    moved = _float(kernel.moved[s.buffer, s.direction]) / blocks
+    if s.copied:
+        return moved, moved
     parts = [size * runs(c) for size, c in s.distinct]
-    distinct = sum(parts, start=0.0) if s.copied else np.maximum.reduce(parts) if len(parts) > 1 else parts[0]
-    return moved, np.minimum(distinct, moved)
+    most = parts[0]
+    for part in parts[1:]:
+        most = np.maximum(most, part)
+    return moved, np.minimum(moved, most)
 
 
 def _l2_bandwidth(machine: Target) -> float:
@@ -235,15 +240,11 @@ def _bytes(
     stays = np.minimum(1.0, found.value / np.maximum(sum(wholes, start=0.0), 1.0)) if found is not None and wholes else 0.0
     dram = crossing = 0.0
     for s in kernel.terms.streams:
-        moved, distinct = _amounts(s, runs)
-        all_moved = _float(kernel.moved[s.buffer, s.direction])
-        through = all_moved if s.copied or s.direction == "write" else all_moved * (distinct / np.maximum(moved, 1.0))
+        moved, distinct = _amounts(s, kernel, blocks, runs)
+        through = (moved if s.direction == "write" else distinct) * blocks
         crossing = crossing + through
         once = np.minimum(through, _float(value(s.whole)))
-        # a full block's distinct bytes, scaled to what partial tiles leave
-        scale = all_moved / np.maximum(moved * blocks, 1.0)
-        per_window = distinct * scale * distinct_in_window(extents, s.axes, at_once)
-        apart = np.minimum(through, np.maximum(once, per_window * windows))
+        apart = np.minimum(through, np.maximum(once, distinct * distinct_in_window(extents, s.axes, at_once) * windows))
         dram = dram + once + (apart - once) * (1.0 - stays)
     return dram, crossing
 
