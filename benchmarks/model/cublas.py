@@ -24,7 +24,9 @@ from tilec.targets import Target, load
 
 TARGET = "a100-pcie-40gb"
 FILE = "cublas_fp32_a100_40gb.csv.gz"
-HOST_US = 10.0  # per launch: jiahuanglin.xyz, GPU kernel serving, lesson 18: the layers above a launch add up to 5 to 25 us, typically 10
+# Per launch. J. Huang Lin, GPU kernel serving, lesson 18 (From PyTorch op to kernel launch): the layers above a launch take 5 to
+# 25 us together; their typical costs, listed one by one, add up to about 10.
+HOST_US = 10.0
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,17 @@ def predicted(table: Sequence[Mapping[str, str]], machine: Target) -> list[Calls
     split = np.array([r["op"] == "linear" for r in table]) & (column["grid_z"] > 1)
     names = np.array([f"{r['op']} {r['kernel']}" for r in table])
     for name in sorted(set(names)):
-        for parted in (False, True):
-            found = np.flatnonzero((names == name) & (split == parted))
+        for in_parts in (False, True):
+            found = np.flatnonzero((names == name) & (split == in_parts))
             if not len(found):
                 continue
             row = {c: v[found] for c, v in column.items()}
             tile = Tile.of(int(row["tile_m"][0]), int(row["tile_n"][0]), int(row["block"][0]), "sliced" in name)
-            op = "split" if parted else name.split()[0]
+            op = "split" if in_parts else name.split()[0]
             sizes = {"M": row["m"], "N": row["n"], "K": row["k"]}
             if op == "bmm":
                 sizes["B"] = row["batch"]
-            elif parted:  # whole steps, as even as they go
+            elif in_parts:  # whole steps, as even as they go
                 sizes |= {"Z": row["grid_z"], "K": -(-row["k"] // (row["grid_z"] * tile.step)) * tile.step}
             out.append(Calls(name, found, measured[found], launch_seconds(program(op, tile), machine, sizes)))
     return out
@@ -98,7 +100,7 @@ def whole(calls: Sequence[Calls], before: float, after: float) -> tuple[np.ndarr
 
 
 def fitted(calls: Sequence[Calls]) -> tuple[float, float, float]:
-    """(before, after, error): the two host times, in whole microseconds, that fit the even rows best; the error on the odd rows."""
+    """(before, after, error): the host times in whole microseconds that fit the even rows best; the error on the odd rows."""
 
     def half(before: float, after: float, first: int) -> float:
         p, y = whole(calls, before, after)
@@ -134,8 +136,8 @@ def section() -> Section:
         )
     columns = ("kernel", "launches", "rows", "error", "median of predicted ÷ measured", "error, fitted", "median, fitted")
     text = f"""
-{len(y):,} f32 GEMMs of cuBLAS on an {machine.title}, each priced as a tilec schedule with the tile, threads and grid of its kernel
-(`benchmarks/model/library_gemm.py`), for all rows at once. Mean absolute percentage error: **{error(p, y):.1%}** without a fitted
+{len(y):,} f32 GEMMs of cuBLAS on an {machine.title}, each priced as a tilec schedule with the tile, threads and grid of its
+kernel (`benchmarks/model/library_gemm.py`), for all rows at once. Mean absolute percentage error: **{error(p, y):.1%}** without a fitted
 constant (the host takes {HOST_US:g} us per launch, a public figure for calls from PyTorch), **{on_half:.1%}** on one half of the
 rows with two constants fitted on the other half (the host takes {before * 1e6:.0f} us before each launch and {after * 1e6:.0f} us
 after the last). A plain roofline has {plain:.1%}.

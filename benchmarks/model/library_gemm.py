@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilec.lang import f32, kernel, sizes
-from tilec.schedule.schedule import Schedule, start
+from tilec.schedule.schedule import Schedule
 
 B, Z, M, N, K = sizes("B Z M N K")
 

@@ -1,10 +1,10 @@
 """What one block of a launch does, as formulas in sizes and knobs: the input of the time model (kernel_time.py).
 
-Work is that of a *full* block: a tile at the edge of an array occupies its block for as long as a full one. The count of an action
-is the product of the extents of the loops inside the block, of each the least bound that names no other loop: of a tile its whole
-extent, also where the array is smaller. (Without such a bound one that falls with an outer loop counts, at that loop's first
-iteration.) Where a loop has none of these (a triangle), the average over the blocks is taken instead. The same rule serves exact
-pricing (no markers, numbers for sizes) and whole arrays of candidates. Bytes of global memory are the exact ones.
+Work is that of a *full* block: a tile at the edge of an array occupies its block for as long as a full one. The count of an
+action is the product of the extents of the loops inside the block, of each the least bound that names no other loop: of a tile
+its whole extent, also where the array is smaller. (Without such a bound one that falls with an outer loop counts, at that loop's
+first iteration.) Where a loop has none of these (a triangle), the average over the blocks is taken instead. The same rule serves
+exact pricing (no markers, numbers for sizes) and whole arrays of candidates. Bytes of global memory are the exact ones.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def _cut(site: Site) -> tuple[tuple[Loop | Guard, ...], tuple[Loop | Guard, ...]
 def bounds(path: Sequence[Loop | Guard], around: Iterable[Loop | Guard] = ()) -> dict[str, list[Aff]] | None:
     """Of every loop of the path the bounds on its extent that name no loop; None where one has none or a guard is an equation.
 
-    Where every bound names a loop, those that fall with an outer loop's variable are taken at that loop's lower bound. Guards bound
-    the innermost loop.
+    Where every bound names a loop, those that fall with an outer loop's variable are taken at that loop's lower bound. Guards
+    bound the innermost loop.
     """
     loops = {n.var: n for n in (*around, *path) if isinstance(n, Loop)}
     order = list(loops)

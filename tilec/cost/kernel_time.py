@@ -31,7 +31,7 @@ import numpy as np
 from tilec.cost.blockterms import BlockTerms, Count, Stream
 from tilec.cost.operations import FLOPS
 from tilec.cost.overlap import cycle as cycle_of
-from tilec.cost.resident import resident
+from tilec.cost.residents import residents
 from tilec.cost.term import Term
 from tilec.cost.units import granular, operand_values, paths, slot_rate, slots, usable, vector_values
 from tilec.targets import Target
@@ -105,12 +105,14 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
             direct_read = direct_read + distinct
             crossing = crossing + distinct
             shared = shared + (0.0 if _in_contraction(t) else moved)
-    room = resident(machine.limits, kernel.threads, kernel.registers, kernel.shared)
+    asked = (np.asarray(x, dtype=np.int64) for x in (kernel.threads, kernel.registers, kernel.shared))
+    room = residents(machine.limits, *asked)
     r = np.maximum(room, 1)
     per_sm = np.ceil(blocks / sms)
     cycle = 1 / machine.clock
     known = machine.figure.get("dram_latency")
     latency = known.value if known is not None else 0.0
+    left_out = left_out if known is not None else (*left_out, "latency")
     compute = np.maximum(matrix, vector)
     shared = shared * (cycle / SHARED_BYTES_PER_CYCLE)
     port = crossing * (cycle / L2_BYTES_PER_CYCLE)
