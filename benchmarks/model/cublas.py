@@ -137,10 +137,10 @@ def section() -> Section:
     columns = ("kernel", "launches", "rows", "error", "median of predicted ÷ measured", "error, fitted", "median, fitted")
     text = f"""
 {len(y):,} f32 GEMMs of cuBLAS on an {machine.title}, each priced as a tilec schedule with the tile, threads and grid of its
-kernel (`benchmarks/model/library_gemm.py`), for all rows at once. Mean absolute percentage error: **{error(p, y):.1%}** without a fitted
-constant (the host takes {HOST_US:g} us per launch, a public figure for calls from PyTorch), **{on_half:.1%}** on one half of the
-rows with two constants fitted on the other half (the host takes {before * 1e6:.0f} us before each launch and {after * 1e6:.0f} us
-after the last). A plain roofline has {plain:.1%}.
+kernel (`benchmarks/model/library_gemm.py`), for all rows at once. Mean absolute percentage error: **{error(p, y):.1%}** without a
+fitted constant (the host takes {HOST_US:g} us per launch, a public figure for calls from PyTorch), **{on_half:.1%}** on one
+half of the rows with two constants fitted on the other half (the host takes {before * 1e6:.0f} us before each launch and
+{after * 1e6:.0f} us after the last). A plain roofline has {plain:.1%}.
 
 {markdown(columns, lines)}
 """

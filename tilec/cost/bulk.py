@@ -118,7 +118,7 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
                     moved.setdefault((m.buffer.name, m.direction), []).append(bytes_)
         for key, n in operations(program, site.action).items():
             work.setdefault(key, []).append(multiply((Num(n), runs)))
-    shared, registers, per_thread = _footprint(program, step, markers)
+    shared, registers, per_thread = footprint(program, step, markers)
     prefix = _grid(step)
     block = block_terms(program, step, markers, lambda site: count(site.path, markers)) if prefix else None
     return LaunchFormulas(
@@ -144,7 +144,8 @@ def _grid(step: Launch) -> tuple[Loop | Guard, ...]:
     return ()
 
 
-def _footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, tuple[tuple[Term, int], ...], bool]:
+def footprint(program: Program, step: Launch, markers: Markers) -> tuple[Term, tuple[tuple[Term, int], ...], bool]:
+    """(shared bytes per block, (cells, bytes of one) of each register buffer, are the cells one thread's), as in storage.py."""
     shared: list[Term] = []
     registers: list[tuple[Term, int]] = []
     for name, found in step.buffers(program).items():
