@@ -72,7 +72,7 @@ def haloed(s: Schedule, height: int, width: int) -> Schedule:
 
 @dataclass(frozen=True)
 class Tuned:
-    """A fresh schedule of `gemm8`: block.x down the rows of a group, block.y over columns, block.z over groups."""
+    """One row: predicted seconds of its knobs, whether tilec calls it infeasible; tilec's pick for the shape, and its seconds."""
 
     row: Mapping[str, str]
     seconds: float

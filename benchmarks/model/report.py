@@ -14,11 +14,18 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.model import bounds, caches, rate, spaces
+from benchmarks.model import bounds, caches, cublas, feasibility, rate, spaces
 from benchmarks.model.section import Plot, Section, merged
 
 # In the order of the page. A key of docs/model.json belongs to one section.
-SECTIONS: tuple[Callable[[], Section], ...] = (spaces.section, caches.section, bounds.section, rate.section)
+SECTIONS: tuple[Callable[[], Section], ...] = (
+    spaces.section,
+    cublas.section,
+    feasibility.section,
+    caches.section,
+    bounds.section,
+    rate.section,
+)
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 HEAD = """# The cost model against measurements
