@@ -170,8 +170,8 @@ def one_query() -> dict[str, Any]:
 
 
 def larger_tile_wins() -> dict[str, Any]:
-    """More resident blocks against less traffic."""
-    small, large = (gemm_cost(t, t, target=RTX) for t in (64, 128))
+    """More resident blocks against less traffic, at two stages: a single one leaves the wait for copies to other blocks."""
+    small, large = (gemm_cost(t, t, stages=2, target=RTX) for t in (64, 128))
     assert small.occupancy is not None and large.occupancy is not None
     wins = large.occupancy.blocks < small.occupancy.blocks and large.time < small.time
     return {"verdict": "cost model may prefer lower occupancy with larger tiles" if wins else "occupancy decides"}
