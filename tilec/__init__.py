@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         CallProgram,
         Compiled,
         Kernel,
+        Measure,
         Schedule,
         SharedTile,
         amdahl,
@@ -60,8 +61,8 @@ __version__ = "0.1.0"
 _HOME = {
     **dict.fromkeys(
         (
-            *("Compiled", "Kernel", "Schedule", "kernel", "load", "target", "tune", "workload"),
             *("compile", "pick"),
+            *("Compiled", "Kernel", "Measure", "Schedule", "kernel", "load", "target", "tune", "workload"),
             *("occupancy", "pipeline_time", "roofline"),
             *("SharedTile", "bank_rounds", "global_sectors", "operand_sharing", "tiles", "waves"),
             *("blocks_needed", "bytes_in_flight", "effective_bandwidth", "loads_needed", "warps_needed"),
@@ -83,6 +84,7 @@ __all__ = [
     "CallProgram",
     "Compiled",
     "Kernel",
+    "Measure",
     "Schedule",
     "SharedTile",
     "amdahl",

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,6 +58,7 @@ from tilec.runtime.call import bind
 from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
 from tilec.search import cpu
+from tilec.search.measure import Measure
 from tilec.search.result import Tuned
 from tilec.search.tune import tune as search_tune
 from tilec.targets import Target
@@ -357,7 +358,7 @@ def tune(
     target: str | Target = "h100-sxm",
     space: Mapping[str, Sequence[Any]] | None = None,
     schedule: Callable[..., base.Schedule] | None = None,
-    measure: Callable[[Schedule], float] | None = None,
+    measure: Callable[[Schedule], float] | Measure | bool | None = None,
     budget: int | None = None,
     seed: int = 0,
     database: str | None = None,
@@ -367,8 +368,9 @@ def tune(
     `.rejected[reason]` (count, example), `.pareto(x, y)`, `.why()`.
 
     space={"BM": [32, 64], …} and schedule=lambda s, BM, …: s.… search knobs of your own; without them the structures and tile
-    sizes derived from the program are searched. measure: runs a schedule and returns seconds; the best `budget` candidates are
-    measured. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract, progress as
+    sizes derived from the program are searched. measure: True or a `Measure`: the best `budget` candidates of the model are
+    compiled, verified and timed on this machine; or a function that runs a schedule and returns seconds. `.measurement` tells how
+    it went. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract, progress as
     in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
     """
 
@@ -377,8 +379,12 @@ def tune(
     def face(s: base.Schedule) -> Schedule:
         return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
 
-    measured = None if measure is None else lambda s: measure(face(s))
-    return search_tune(kernel, sizes, target, space, schedule, measured, budget, seed, database, face=face, **options)
+    if measure is None or isinstance(measure, bool | Measure) or not callable(measure):
+        how = measure
+    else:
+        own = measure
+        how = wraps(own)(lambda s: own(face(s)))
+    return search_tune(kernel, sizes, target, space, schedule, how, budget, seed, database, face=face, **options)
 
 
 __all__ = [
@@ -386,6 +392,7 @@ __all__ = [
     "Compiled",
     "Cost",
     "Kernel",
+    "Measure",
     "Occupancy",
     "Primitive",
     "Program",

@@ -1,66 +1,154 @@
-"""Measurements in one SQLite file: found again only for the same program, sizes, target, machine and versions."""
+"""Measurements in one SQLite file: found again only for the same program, sizes, code, machine, compiler, flags and versions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tilec.errors import MeasureError
 
-FORMAT = 1
+FORMAT = 2  # of the file; 1 had no environment of its own and is read as empty
+WAIT = 10.0  # seconds for another process that writes
+_TABLE = """create table if not exists results (
+    key text primary key, kernel text, sizes text, environment text, seconds real, spread real, samples integer,
+    failure text, detail text, about text, made real)"""
 
 
-def environment() -> str:
-    """What a measurement depends on besides the program: this machine and the versions that produced it."""
-    return json.dumps([platform.node(), platform.machine(), platform.processor(), platform.python_version(), FORMAT])
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a candidate: seconds (median), spread (standard error of it), samples; or why it cannot be measured."""
+
+    seconds: float | None
+    spread: float = 0.0
+    samples: int = 0
+    failure: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Key:
+    """kernel, sizes: for people. environment: machine, compiler, flags, versions. candidate: the program and its code, as
+    text."""
+
+    kernel: str
+    sizes: Mapping[str, int]
+    environment: Mapping[str, str]
+    candidate: str
+
+    @property
+    def digest(self) -> str:
+        """Everything as a fixed-length text."""
+        text = json.dumps([FORMAT, self.kernel, dict(self.sizes), dict(self.environment), self.candidate], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Database:
-    """Seconds by key. Every measurement is committed at once, so that an interruption loses none. path None: nothing is kept."""
+    """Entries by key. Every one is committed at once, so that an interruption loses none. path None: nothing is kept on disk.
 
-    def __init__(self, path: str | None):
-        self.path = path
+    What cannot be written (a locked file, a full disk) stays in memory, is tried again with the next entry and at the end, and is
+    told by `unwritten`: a measurement is never lost to the run that made it. Raises MeasureError for a file that cannot be
+    opened, is no database, is damaged, or was made by a newer tilec.
+    """
+
+    def __init__(self, path: str | None, wait: float = WAIT):
+        self.path, self.wait = path, wait
         self.connection: sqlite3.Connection | None = None
+        self.memory: dict[str, Entry] = {}
+        self.pending: dict[str, tuple[Any, ...]] = {}
+        self.trouble: str | None = None
 
     def __enter__(self) -> Database:
         if self.path is not None:
             try:
-                self.connection = sqlite3.connect(self.path, timeout=10)
-                self.connection.execute(
-                    "create table if not exists measured (key text primary key, seconds real not null, wall real, about text)"
-                )
-                self.connection.execute("select key, seconds, wall, about from measured limit 1")
+                self.connection = sqlite3.connect(self.path, timeout=self.wait)
+                (version,) = self.connection.execute("pragma user_version").fetchone()
+                if version > FORMAT:
+                    raise MeasureError(
+                        f"database {self.path} was made by a newer tilec (format {version}, this one knows {FORMAT}). "
+                        "Give another path, or update tilec"
+                    )
+                self.connection.execute(_TABLE)
+                self.connection.execute("select key, seconds, spread, samples, failure, detail from results limit 1").fetchall()
+                if version < FORMAT:
+                    self.connection.execute(f"pragma user_version = {FORMAT}")
                 self.connection.commit()
-            except (sqlite3.Error, TypeError) as e:
-                raise MeasureError(
-                    f"database {self.path}: {e}. Give another path, or remove the file if it is no tilec database"
-                ) from None
+            except (sqlite3.Error, TypeError, ValueError) as e:
+                self._close()
+                raise MeasureError(self._refusal(e)) from None
+            except MeasureError:
+                self._close()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.connection is not None:
-            self.connection.close()
+        self._flush()
+        self._close()
 
-    def get(self, key: tuple[Any, ...]) -> float | None:
-        """The seconds kept under that key in this environment, or None."""
+    def get(self, key: Key) -> Entry | None:
+        """What is kept under that key, or None."""
+        digest = key.digest
+        if digest in self.memory:
+            return self.memory[digest]
         if self.connection is None:
             return None
-        row = self.connection.execute("select seconds from measured where key = ?", (digest(key),)).fetchone()
-        return None if row is None else float(row[0])
+        try:
+            row = self.connection.execute(
+                "select seconds, spread, samples, failure, detail from results where key = ?", (digest,)
+            ).fetchone()
+        except sqlite3.Error as e:
+            raise MeasureError(self._refusal(e)) from None
+        return None if row is None else Entry(*row)
 
-    def put(self, key: tuple[Any, ...], seconds: float, wall: float) -> None:
-        """Keep seconds; `wall` is how long the measurement took."""
+    def put(self, key: Key, entry: Entry, about: Mapping[str, Any] | None = None) -> None:
+        """Keep an entry, in place of an older one. about: plain data for people."""
+        digest = key.digest
+        self.memory[digest] = entry
+        self.pending[digest] = (
+            digest,
+            key.kernel,
+            json.dumps(dict(key.sizes)),
+            json.dumps(dict(key.environment), sort_keys=True),
+            entry.seconds,
+            entry.spread,
+            entry.samples,
+            entry.failure,
+            entry.detail,
+            json.dumps(about or {}, default=str),
+            time.time(),
+        )
+        self._flush()
+
+    @property
+    def unwritten(self) -> str | None:
+        """How many entries are in memory only, and why; None where all are on disk, or no file was wanted."""
+        if self.path is None or not self.pending:
+            return None
+        return f"{len(self.pending)} measurements could not be written to {self.path}: {self.trouble}"
+
+    def _flush(self) -> None:
+        if self.connection is None:
+            return
+        try:
+            with self.connection:
+                marks = ", ".join("?" * 11)
+                self.connection.executemany(f"insert or replace into results values ({marks})", list(self.pending.values()))
+        except sqlite3.Error as e:
+            self.trouble = str(e)
+        else:
+            self.pending.clear()
+
+    def _close(self) -> None:
         if self.connection is not None:
-            about = json.dumps([key[0], key[1], key[2], environment()])
-            self.connection.execute("insert or replace into measured values (?, ?, ?, ?)", (digest(key), seconds, wall, about))
-            self.connection.commit()
+            self.connection.close()
+            self.connection = None
 
-
-def digest(key: tuple[Any, ...]) -> str:
-    """The key, environment included, as a fixed-length text."""
-    text = json.dumps([key, environment()], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    def _refusal(self, e: Exception) -> str:
+        if "locked" in str(e):
+            return f"database {self.path}: {e} by another process for more than {self.wait:g} s. Try again, or give another path"
+        return f"database {self.path}: {e}. Give another path, or remove the file if it is no tilec database"

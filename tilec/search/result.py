@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -44,7 +44,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate in full: its schedule (proved) and its exact cost."""
+    """A candidate in full: its schedule (proved) and its exact cost. measured: seconds, the median of its samples, spread their
+    standard error; tie: within noise of the best."""
 
     structure: str
     sentence: str
@@ -52,6 +53,8 @@ class Candidate:
     schedule: Schedule
     cost: Cost
     measured: float | None = None
+    spread: float = 0.0
+    tie: bool = False
 
     def __repr__(self) -> str:
         return f"<Candidate {self.structure}: {' '.join(f'{k}={v}' for k, v in self.knobs.items())}>"
@@ -74,6 +77,7 @@ class Tuned:
     notes: tuple[str, ...]
     build: Callable[[Row], Candidate] = field(repr=False)
     drop: Callable[[Row, Exception], None] = field(repr=False)
+    measurement: Any = None  # a search.measured.Measurement, where candidates were measured
     _built: dict[int, Candidate] = field(default_factory=dict, repr=False)
 
     @property
@@ -103,6 +107,12 @@ class Tuned:
             out.append(self._built[n])
             n += 1
         return out
+
+    def replace_first(self, count: int, rows: Sequence[Row], built: Mapping[int, Candidate]) -> None:
+        """New rows, with their candidates by position, in place of the first `count`."""
+        rest = {k - count + len(rows): c for k, c in self._built.items() if k >= count}
+        self.rows[:count] = rows
+        self._built = {**built, **rest}
 
     def table(self, count: int = 10) -> str:
         """The ranking as text; every line is proved and priced exactly."""

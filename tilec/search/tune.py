@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import time as clock
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from tilec.cost.bulk import Columns, evaluate
 from tilec.cost.fit import register_misfit
 from tilec.cost.occupancy import check_launch
 from tilec.cost.price import price
-from tilec.errors import LegalityError, MeasureError, ResourceError, ScheduleError, TilecError
+from tilec.errors import LegalityError, ResourceError, ScheduleError, TilecError
 from tilec.ir.program import Program
 from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import HasProgram, Schedule, start
-from tilec.search.database import Database
+from tilec.search.measure import Measure
+from tilec.search.measured import measure_with
 from tilec.search.recipes import derive
 from tilec.search.result import Candidate, Rejection, Row, Tuned
 from tilec.search.space import Knobs, Space
@@ -29,7 +29,6 @@ from tilec.targets import Target, load
 APART = 12  # candidates priced one by one in a structure without formulas
 THREADS = 256  # per block of a GPU, where neither the caller nor the schedule says
 MOST_CANDIDATES = 1_000_000  # of a space given by the person: all are priced and kept
-MEASURED = 8  # candidates that are measured when nothing else is said
 
 Progress = Callable[[str, int, int], None]
 
@@ -52,7 +51,7 @@ def tune(
     target: str | Target = "h100-sxm",
     space: Mapping[str, Sequence[Any]] | None = None,
     schedule: Callable[..., Schedule] | None = None,
-    measure: Callable[[Schedule], float] | None = None,
+    measure: Callable[[Schedule], float] | Measure | bool | None = None,
     budget: int | None = None,
     seed: int = 0,
     database: str | None = None,
@@ -67,7 +66,8 @@ def tune(
 
     space and schedule: knobs with their values, and `lambda s, BM, …: s.…` that gets a fresh Schedule and returns one. Without
     them the structures and tile sizes that recipes derive from the program are searched.
-    measure: runs a schedule and returns seconds; the best `budget` (default 8) by the model are measured and re-ranked.
+    measure: True or a Measure: the best by the model are compiled, verified and timed on this machine (search/measure.py); or a
+    function that runs a schedule and returns seconds. budget: how many candidates at most (default: 16; 8 for a function).
     database: a SQLite file that keeps measurements. seed: which candidates are sampled where not all can be priced. threads,
     registers: per block (256 on a GPU) and per thread, where the schedule does not say. progress(stage, done, total) is called.
     Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
@@ -126,8 +126,12 @@ def tune(
     result = Tuned(
         program.name, machine.name, given, ranked, rejected.found, considered, len(structures), tuple(notes), build, drop
     )
-    if measure is not None:
-        _measure(result, measure, MEASURED if budget is None else budget, database, say)
+    if measure is not None and measure is not False:
+        how = Measure() if measure is True else measure
+        if not isinstance(how, Measure) and not callable(how):
+            raise ScheduleError(f"tune(measure={measure!r}): True, a tilec.Measure, or a function from schedule to seconds")
+        say = progress or (lambda stage, done, total: None)
+        measure_with(result, how, program, seed, database, budget, say, lambda reason, example: rejected.add(reason, 1, example))
     return result
 
 
@@ -306,41 +310,3 @@ def _build(
     if cost.problems:
         raise ResourceError(cost.problems[0])
     return Candidate(row.structure, structure.sentence, row.knobs, face(proved), cost, row.measured)
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{value!r} is no time in seconds")
-    return seconds
-
-
-def _measure(result: Tuned, measure: Callable[[Schedule], float], budget: int, database: str | None, say: Progress) -> None:
-    """Time the best few and move them to the front in measured order; what is known from the database is not run again."""
-    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
-        raise ScheduleError(f"tune(budget={budget}): measure at least one candidate")
-    with Database(database) as store:
-        timed: list[tuple[float, int]] = []
-        best = result.top(budget)
-        for n, c in enumerate(best):
-            say("measuring", n, len(best))
-            key = (result.kernel, result.sizes, result.target, str(c.schedule), getattr(measure, "__qualname__", repr(measure)))
-            seconds = store.get(key)
-            if seconds is None:
-                try:
-                    began = clock.perf_counter()
-                    seconds = _seconds(measure(c.schedule))
-                except TilecError:
-                    raise
-                except Exception as e:
-                    raise MeasureError(f"measure({_label(c.structure, c.knobs)}) raised {type(e).__name__}: {e}") from e
-                store.put(key, seconds, clock.perf_counter() - began)
-            timed.append((seconds, n))
-        say("measuring", len(best), len(best))
-    order = [n for _, n in sorted(timed)]
-    times = {n: s for s, n in timed}
-    rows = [replace(result.rows[n], measured=times[n]) for n in order]
-    built = {k: replace(best[n], measured=times[n]) for k, n in enumerate(order)}
-    result.rows[: len(best)] = rows
-    result._built.clear()
-    result._built.update(built)

@@ -1,0 +1,78 @@
+"""Ways to run a program again and again on the same arrays, for timing: no checks, no copies, results in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tilec.codegen import numpy_source
+from tilec.errors import MeasureError
+from tilec.ir.program import Program
+
+Arrays = Mapping[str, np.ndarray]
+Bound = Callable[[], None]  # runs once, on the arrays it was made for
+Prepared = Callable[[Arrays, Mapping[str, int], Mapping[str, Any]], Bound]
+
+
+@dataclass(frozen=True)
+class Options:
+    """threads: at most so many. compiler, flags: for backends that compile. limit: seconds that compiling may take."""
+
+    threads: int = 1
+    compiler: str | None = None
+    flags: tuple[str, ...] = ()
+    limit: float = 60.0
+
+
+def numpy_backend(program: Program, options: Options) -> Prepared:
+    """Generated NumPy code on the arrays themselves."""
+    namespace: dict[str, Any] = {}
+    exec(compile(numpy_source.emit(program), f"<tilec numpy {program.name}>", "exec"), namespace)
+    function, names = namespace[numpy_source.entry(program)], numpy_source.parameters(program)
+
+    def bind(arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, Any]) -> Bound:
+        given = {**arrays, **scalars, **sizes}
+        values = [given[name] for name in names]
+        return lambda: function(*values)
+
+    return bind
+
+
+@dataclass(frozen=True)
+class Backend:
+    """prepare: makes a program ready to run. code: its text, so that a time is never taken for that of other code. facts: what
+    else a time depends on, by name (compiler, flags); raises MeasureError where the backend cannot work at all."""
+
+    prepare: Callable[[Program, Options], Prepared]
+    code: Callable[[Program, Options], str]
+    facts: Callable[[Options], Mapping[str, str]]
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "numpy": Backend(
+        numpy_backend, lambda program, options: numpy_source.emit(program), lambda options: {"numpy": np.__version__}
+    )
+}
+
+
+def find(backend: str) -> Backend:
+    """The backend of that name; `package.module:function` names one of your own, with the arguments of `numpy_backend`.
+
+    MeasureError for an unknown one.
+    """
+    if backend in BACKENDS:
+        return BACKENDS[backend]
+    if not isinstance(backend, str) or backend.count(":") != 1:
+        raise MeasureError(
+            f"no backend {backend!r} to measure with. Backends: {', '.join(BACKENDS)}; or your own as package.module:function"
+        )
+    module, _, name = backend.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise MeasureError(f"backend {backend!r}: {e}") from None
+    return Backend(function, lambda program, options: "", lambda options: {})

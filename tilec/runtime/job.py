@@ -1,0 +1,153 @@
+"""What one candidate needs to be run, checked and timed in another process, and how its outputs are judged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilec.ir import interp
+from tilec.ir.arguments import check_scalars, written
+from tilec.ir.dtypes import DTYPES, to_arithmetic
+from tilec.ir.program import Program
+from tilec.runtime.backends import Options
+from tilec.runtime.call import shape_of
+from tilec.runtime.compare import random_inputs
+from tilec.runtime.sample import Sample, sample
+
+WORK = 3e7  # statement instances that the reference of a check may run
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of one output, at the sampled cells: the reference's elements, or values in f64 with how far a result may be off."""
+
+    elements: np.ndarray | None = None
+    values: np.ndarray | None = None
+    allowed: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is compared. exact: bit for bit. part: which cells; expected: what they must hold."""
+
+    exact: bool
+    part: Sample
+    expected: Mapping[str, Expected]
+
+    def wrong(self, outputs: Mapping[str, np.ndarray]) -> str | None:
+        """The first output that is not as it must be, in words; None where all are."""
+        for name, want in self.expected.items():
+            got = self.part.part(name, outputs[name])
+            text = _bits_differ(name, got, want) if self.exact else _values_differ(name, got, want)
+            if text is not None:
+                return text
+        return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """program: scheduled, with `sizes` for what it leaves open; source: the kernel's own program, every size open, and `numbers`
+    for them. folder: where inputs lie as raw files (then `scalars` holds the scalars); None: all are made from the seed. check:
+    None: results are not looked at.
+    """
+
+    program: Program
+    sizes: Mapping[str, int]
+    source: Program
+    numbers: Mapping[str, int]
+    backend: str
+    options: Options
+    seed: int = 0
+    folder: Path | None = None
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    check: Check | None = None
+    reset: bool = True  # does a run change what the next one reads?
+
+
+def strict(program: Program) -> bool:
+    """Has the program no permission, so that its results are those of the reference to the bit?"""
+    return not (program.reassociate or program.contract or getattr(program, "hardware_rounding", False))
+
+
+def check_for(source: Program, program: Program, numbers: Mapping[str, int], seed: int = 0, work: float = WORK) -> Check:
+    """The reference of a scheduled program at those sizes, on the inputs of that seed: computed once for all candidates.
+
+    source: the kernel's program with its sizes open. Where the whole problem takes more than `work` statement instances, cells of
+    its free sizes are sampled.
+    """
+    part = sample(source, numbers, work, seed)
+    arrays, scalars = make_inputs(source, numbers, seed)
+    reduced = {n: part.part(n, a) for n, a in arrays.items()}
+    values = check_scalars(source, scalars)
+    results = interp.run(source, reduced, part.sizes, values)
+    return Check(True, part, {n: Expected(elements=results[n]) for n in written(source)})
+
+
+def make_inputs(source: Program, numbers: Mapping[str, int], seed: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Every parameter and scalar, from the seed; what is only written starts at zero."""
+    arrays, scalars = random_inputs(source, numbers, seed)
+    for b in source.buffers:
+        if b.role == "param" and b.name not in arrays:
+            arrays[b.name] = np.zeros(shape_of(b, numbers), DTYPES[b.dtype].numpy)
+    return arrays, scalars
+
+
+def store_inputs(job_folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raw files that several processes read instead of making the same numbers again."""
+    for name, array in arrays.items():
+        array.tofile(job_folder / f"{name}.raw")
+
+
+def load_inputs(job: Job) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays of this process's own, and scalars."""
+    if job.folder is None:
+        return make_inputs(job.source, job.numbers, job.seed)
+    arrays = {}
+    for b in job.source.buffers:
+        if b.role == "param":
+            d, shape = DTYPES[b.dtype], shape_of(b, job.numbers)
+            arrays[b.name] = np.fromfile(job.folder / f"{b.name}.raw", d.raw).view(d.numpy).reshape(shape)
+    return arrays, dict(job.scalars)
+
+
+def fingerprint(outputs: Mapping[str, np.ndarray]) -> str:
+    """A digest of all bits, to compare results of different processes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(outputs):
+        digest.update(np.ascontiguousarray(outputs[name]).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _bits_differ(name: str, got: np.ndarray, want: Expected) -> str | None:
+    assert want.elements is not None
+    raw = np.dtype(f"u{got.dtype.itemsize}")
+    different = got.view(raw) != want.elements.view(raw)
+    if not different.any():
+        return None
+    at = tuple(int(x) for x in np.argwhere(different)[0])
+    return f"{name}: {int(different.sum()):,} of {got.size:,} elements differ, the first holds {got[at]}, not {want.elements[at]}"
+
+
+def _values_differ(name: str, got: np.ndarray, want: Expected) -> str | None:
+    assert want.values is not None and want.allowed is not None
+    values = to_arithmetic(_dtype_of(got), got).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(values - want.values)
+        bad = ~(off <= want.allowed) & ~((values == want.values) | (np.isnan(values) & np.isnan(want.values)))
+    bad &= ~np.isinf(want.allowed)
+    if not bad.any():
+        return None
+    at = tuple(int(x) for x in np.argwhere(bad)[0])
+    return (
+        f"{name}: {int(bad.sum()):,} of {got.size:,} elements are too far off, the first holds {values[at]:.9g} "
+        f"instead of {want.values[at]:.9g} ± {want.allowed[at]:.3g}"
+    )
+
+
+def _dtype_of(array: np.ndarray) -> str:
+    return next(n for n, d in DTYPES.items() if d.numpy == array.dtype)

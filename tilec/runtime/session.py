@@ -1,0 +1,184 @@
+"""A candidate in a process of its own, from the side that waits for it: every wait has an end, and the process never outlives
+it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilec.errors import MeasureError
+from tilec.runtime.job import Job
+from tilec.runtime.process import failure, kill_group
+
+START = 60.0  # seconds until Python runs and the inputs are there, on a busy machine
+QUEUE = 3600.0  # seconds that other processes of the machine may time before this one
+_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds: for compiling one candidate, for one run of it (and for one sample of its time)."""
+
+    compile: float = 60.0
+    run: float = 20.0
+
+
+class Failed(Exception):
+    """A candidate that cannot be timed. kind: for counting, such as "timed out", "crashed", "wrong result"."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind, self.text = kind, text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failed, (self.kind, self.text)
+
+
+class Session:
+    """One worker process. `ready` waits until its first run was found right; then `time` as often as wanted; `close` at the
+    end."""
+
+    def __init__(self, job: Job, folder: Path, lock: Path, limits: Limits) -> None:
+        """folder: an empty one of its own."""
+        self.limits = limits
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "job").write_bytes(pickle.dumps(job))
+            self.errors = folder / "errors"
+            with open(self.errors, "wb") as errors:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "tilec.runtime.worker", str(folder / "job"), str(lock)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env={**os.environ, **_environment(job, folder)},
+                    text=True,
+                    start_new_session=True,
+                )
+        except OSError as e:
+            raise Failed("system", f"{e.strerror or e}: {e.filename or folder}") from None
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with contextlib.suppress(ValueError):  # closed while waiting
+            for line in self.process.stdout:
+                self.lines.put(line)
+        self.lines.put(None)
+
+    def ready(self) -> dict[str, Any]:
+        """prepared and first (seconds), outputs (a digest). Raises Failed."""
+        self._until("prepared", START + self.limits.compile, "compiling")
+        self._until("running", START, "making its inputs")
+        return self._until("ready", self.limits.run + 10, "its first run", self.limits.run)
+
+    def time(self, seconds: float) -> dict[str, Any]:
+        """seconds (of one call, the mean), best, calls. Raises Failed."""
+        self._send({"do": "time", "seconds": seconds})
+        self._until("waiting", START, "starting to time")
+        self._until("running", QUEUE, "waiting for the machine")
+        return self._until("timed", self.limits.run + seconds + 10, "a timed run", self.limits.run + seconds)
+
+    def digest(self) -> str:
+        """Of the outputs of the last run."""
+        self._send({"do": "digest"})
+        return self._until("digest", START, "reading its outputs")["outputs"]
+
+    def save(self, folder: Path) -> None:
+        """Keep the outputs there for others to compare with."""
+        self._send({"do": "save", "folder": str(folder)})
+        self._until("done", START, "saving its outputs")
+
+    def compare(self, folder: Path, allowed: dict[str, float]) -> str | None:
+        """Where an output is further from a saved one than allowed, in words; None where none is."""
+        self._send({"do": "compare", "folder": str(folder), "allowed": allowed})
+        return self._until("compared", START, "comparing its outputs")["text"]
+
+    def close(self) -> None:
+        """Kill the process and all it started. As often as wanted."""
+        kill_group(self.process)
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError, ValueError):
+                if pipe is not None:
+                    pipe.close()
+
+    def _send(self, command: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # a dead process is seen by the wait that follows
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+
+    def _until(self, event: str, seconds: float, doing: str, shown: float | None = None) -> dict[str, Any]:
+        try:
+            line = self.lines.get(timeout=seconds)
+        except queue.Empty:
+            self.close()
+            raise Failed("timed out", f"{doing} took more than {shown or seconds:g} s") from None
+        if line is None:
+            self.close()
+            reason = failure(self.process.returncode) or "it ended"
+            raise Failed("crashed", f"{doing}: {reason}{self._last_words()}")
+        answer = json.loads(line)
+        if answer["event"] == "failed":
+            self.close()
+            raise Failed(answer["kind"], answer["text"])
+        if answer["event"] != event:
+            self.close()
+            raise MeasureError(f"a worker answered {answer['event']!r} instead of {event!r}")
+        return answer
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.errors.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f" ({lines[-1][:200]})" if lines else ""
+
+
+def _environment(job: Job, folder: Path) -> dict[str, str]:
+    """Threads for every library that reads them; the modules that this process finds; temporary files in the session's folder."""
+    threads = str(job.options.threads)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
+    return {**dict.fromkeys(names, threads), "OMP_DYNAMIC": "false", "PYTHONPATH": path, "TMPDIR": str(folder)}
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A temporary folder that is gone afterwards, also when this process is killed: a process that only waits for that removes
+    it."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tilec-measure-"))
+    except OSError as e:
+        raise MeasureError(f"no temporary folder can be made: {e.strerror or e}. TMPDIR names another place") from None
+    try:
+        janitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _JANITOR, str(folder)], stdin=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as e:
+        folder.rmdir()
+        raise MeasureError(f"no process can be started: {e.strerror or e}") from None
+    try:
+        yield folder
+    finally:
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        janitor.wait()
+
+
+def lock_file() -> Path:
+    """Under its lock one process of this machine times at a time."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"tilec-timing-{user}.lock"
