@@ -57,11 +57,16 @@ def _spin(arrays: Mapping[str, Any]) -> None:
     ctypes.CDLL(None).sleep(3600)
 
 
+def _rest(arrays: Mapping[str, Any]) -> None:
+    _note("worker")
+    time.sleep(0.2)
+
+
 hangs = around(_spin)
 crashes = around(lambda arrays: os.kill(os.getpid(), signal.SIGSEGV))
 leaves = around(lambda arrays: os._exit(7))
 raises = around(lambda arrays: 1 / 0)  # type: ignore[arg-type, return-value]
-slow = around(lambda arrays: (_note("worker"), time.sleep(0.2)) and None)
+slow = around(_rest)
 
 
 def _spoil(arrays: Mapping[str, Any]) -> None:

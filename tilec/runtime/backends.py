@@ -12,6 +12,9 @@ import numpy as np
 from tilec.codegen import numpy_source
 from tilec.errors import MeasureError
 from tilec.ir.program import Program
+from tilec.runtime.c_build import FLAGS, Recipe, machine, recipe
+from tilec.runtime.c_run import load
+from tilec.runtime.compiler import find as find_compiler
 
 Arrays = Mapping[str, np.ndarray]
 Bound = Callable[[], None]  # runs once, on the arrays it was made for
@@ -42,6 +45,26 @@ def numpy_backend(program: Program, options: Options) -> Prepared:
     return bind
 
 
+def c_backend(program: Program, options: Options) -> Prepared:
+    """Generated C, compiled (or found in the cache) and loaded."""
+    function = load(_recipe(program, options), program, options.limit)
+
+    def bind(arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, Any]) -> Bound:
+        return function.raw(arrays, sizes, scalars, options.threads)
+
+    return bind
+
+
+def _recipe(program: Program, options: Options) -> Recipe:
+    return recipe(program, options.compiler, options.flags)
+
+
+def _compiler_facts(options: Options) -> Mapping[str, str]:
+    compiler = find_compiler(options.compiler)
+    flags = " ".join((*FLAGS, *options.flags))
+    return {"compiler": compiler.version, "flags": flags, "instructions": machine(compiler.path)}
+
+
 @dataclass(frozen=True)
 class Backend:
     """prepare: makes a program ready to run. code: its text, so that a time is never taken for that of other code. facts: what
@@ -53,9 +76,10 @@ class Backend:
 
 
 BACKENDS: Mapping[str, Backend] = {
+    "c": Backend(c_backend, lambda program, options: _recipe(program, options).text, _compiler_facts),
     "numpy": Backend(
         numpy_backend, lambda program, options: numpy_source.emit(program), lambda options: {"numpy": np.__version__}
-    )
+    ),
 }
 
 

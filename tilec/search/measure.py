@@ -52,7 +52,7 @@ class Measure:
     concurrent.futures.Executor that runs the measurements instead of this computer.
     """
 
-    backend: str = "numpy"
+    backend: str = "c"
     threads: int | None = None
     compiler: str | None = None
     flags: tuple[str, ...] = ()
