@@ -83,6 +83,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--threads", type=positive, help="threads per block, where a structure binds none")
     p.add_argument("--seed", type=int, default=0, help="of the sampling, where not all candidates can be priced (default 0)")
     pictured(p)
+    m = p.add_argument_group("measuring", "the best by the model are compiled, verified and timed on this computer")
+    m.add_argument("--measure", action="store_true", help="measure them")
+    m.add_argument("--candidates", type=positive, metavar="N", help="how many at most (default 16)")
+    m.add_argument("--seconds", type=seconds, metavar="S", help="start nothing new after so long (default 60)")
+    m.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 9)")
+    m.add_argument("--limit", type=seconds, metavar="S", help="kill a candidate whose run takes longer (default 20)")
+    m.add_argument("--cpus", type=positive, metavar="N", help="threads that a candidate uses (default: the cores)")
+    m.add_argument("--backend", metavar="NAME", help="c (default), numpy, or your own as module:function")
+    m.add_argument("--compiler", metavar="NAME", help="a C compiler (default: $CC, gcc, clang)")
+    m.add_argument("--no-verify", action="store_true", help="do not compare results with the reference")
+    m.add_argument("--database", metavar="FILE", help="SQLite file that keeps measurements (default: in the cache folder)")
     permissions(p)
 
     p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
@@ -116,6 +127,16 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no integer >= 1")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds > 0")
+    return value
 
 
 def byte_count(text: str) -> int:

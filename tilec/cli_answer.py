@@ -27,6 +27,10 @@ class Progress:
     _last: float = 0.0
     _now: str = ""
 
+    def doing(self, text: str) -> None:
+        """What is being done, for the summary only."""
+        self._now = text
+
     def now(self, text: str) -> None:
         """What is being done; at most ten times a second on the screen."""
         self._now = text

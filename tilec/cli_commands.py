@@ -9,6 +9,7 @@ from tilec import api, workloads
 from tilec.cli_answer import Answer, Progress
 from tilec.cli_emit import emit
 from tilec.cli_load import load_kernel, load_schedule, parse_sizes
+from tilec.cli_tune import tune
 from tilec.errors import LegalityError, ScheduleError, TargetError
 from tilec.report.canvas import Picture
 from tilec.report.cost import cost_data, cost_text
@@ -16,7 +17,6 @@ from tilec.report.machine import occupancy_data, occupancy_text, target_data, ta
 from tilec.report.plots import cost_plot, occupancy_plot, tune_plot
 from tilec.report.run import run_data, run_text
 from tilec.report.tables import table
-from tilec.report.tune import rejected_text, tune_data, tune_text
 from tilec.report.verdict import error_data, verdict_data
 from tilec.runtime.compare import compare, random_inputs
 from tilec.runtime.host import keep, measure_host
@@ -129,30 +129,8 @@ def command_cost(o: argparse.Namespace, progress: Progress) -> Answer:
 
 
 def command_tune(o: argparse.Namespace, progress: Progress) -> Answer:
-    kernel = load_kernel(o.kernel)
-    if isinstance(kernel, api.Schedule):
-        raise ScheduleError(f"tune: '{o.kernel}' is a schedule already: name its kernel")
-    sizes = parse_sizes(o.sizes)
-    missing = [n for n in kernel.program.sizes if n not in sizes]
-    if missing:
-        raise ScheduleError(f"tune: the sizes {', '.join(missing)} are open: add {missing[0]}=1024")
-
-    def say(stage: str, done: int, total: int) -> None:
-        progress.now(f"searching schedules of {kernel.name} for {o.target}: {stage} {done} of {total}")
-
-    say("structures", 0, 1)
-    permissions = {"reassociate": tuple(o.reassociate) if o.reassociate else None, "contract": o.contract}
-    result = api.tune(kernel, sizes, o.target, seed=o.seed, threads=o.threads, progress=say, **permissions)
-    progress.finished(f"{result.considered} candidates were ranked")
-    if not result.top(1):
-        progress.end()
-        reasons = rejected_text(result)
-        data = {"kernel": kernel.name, "target": o.target, "sizes": sizes, "considered": result.considered, "best": None}
-        return Answer(f"no candidate is legal and fits on {o.target}\n\n{reasons}", {"command": "tune", **data}, 1)
-    progress.now(f"proving the best {o.top} in full")
-    answer = Answer(tune_text(result, o.top), {"command": "tune", **tune_data(result, o.top)})
-    progress.end()
-    return _pictured(answer, o, lambda: tune_plot(result))
+    answer, result = tune(o, progress)
+    return answer if result is None else _pictured(answer, o, lambda: tune_plot(result))
 
 
 def command_run(o: argparse.Namespace, progress: Progress) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.report.tables import table
+from tilec.search.measured import Measurement
 from tilec.search.result import Tuned
 
 
@@ -19,6 +20,7 @@ def tune_text(result: Tuned, top: int = 10) -> str:
     best = result.best
     parts = [
         result.table(top),
+        *([str(result.measurement)] if result.measurement is not None else []),
         result.why(),
         rejected_text(result),
         str(best.schedule).rstrip("\n"),
@@ -38,10 +40,30 @@ def tune_data(result: Tuned, top: int = 10) -> dict[str, Any]:
             "traffic": c.cost.traffic.total("global"),
             "footprint": c.cost.footprint["shared"],
             "measured": c.measured,
+            "spread": c.spread,
+            "tie": c.tie,
         }
         for c in result.top(top)
     ]
     front = [
         {"structure": r.structure, "knobs": r.knobs, "footprint": r.footprint, "traffic": r.traffic} for r in result.pareto()
     ]
-    return {**result.to_json(), "why": result.why(), "table": rows, "pareto": front}
+    return {
+        **result.to_json(),
+        "why": result.why(),
+        "table": rows,
+        "pareto": front,
+        "measurement": measurement_data(result.measurement),
+    }
+
+
+def measurement_data(m: Measurement | None) -> dict[str, Any] | None:
+    """The fields of Measurement; NaN figures of the regret as None."""
+    if m is None:
+        return None
+    figures = {n: getattr(m.regret, n) for n in m.regret.__dataclass_fields__}
+    return {
+        **{n: getattr(m, n) for n in m.__dataclass_fields__ if n != "regret"},
+        "environment": dict(m.environment),
+        "regret": {n: None if v != v else v for n, v in figures.items()},
+    }
