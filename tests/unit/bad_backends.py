@@ -93,7 +93,8 @@ class Drift:
 
     def __call__(self, arrays: Mapping[str, Any]) -> None:
         self.runs += 1
-        list(arrays.values())[-1].view("u1")[-1] = max(0, self.runs - 3)
+        if self.runs > 3:
+            _spoil(arrays)
 
 
 drifts = around(lambda arrays: None, Drift())

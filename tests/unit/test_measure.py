@@ -19,6 +19,7 @@ import pytest
 import tilec
 from tilec import workload
 from tilec.errors import MeasureError, ScheduleError
+from tilec.runtime import session
 from tilec.runtime.job import check_for
 from tilec.runtime.session import Failed
 from tilec.schedule.schedule import Schedule, start
@@ -62,9 +63,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TILEC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "SAMPLE", 0.001)
     yield tmp_path
-    assert left_behind(temp) == []
+    assert eventually(lambda: left_behind(temp) == [])
     for note in notes.iterdir():
-        assert not alive(int(note.name.split("-")[1])), note.name
+        assert eventually(lambda note=note: not alive(int(note.name.split("-")[1]))), note.name
 
 
 def left_behind(temp: Path) -> list[str]:
@@ -199,7 +200,6 @@ def test_bad_arguments():
         ("leaves", "crashed", "exit status 7"),
         ("raises", "fails", "ZeroDivisionError"),
         ("wrong", "wrong result", "elements differ"),
-        ("drifts", "wrong result", "change from run to run"),
         ("does_not_compile", "does not compile", "expected ';'"),
     ],
 )
@@ -212,7 +212,13 @@ def test_a_candidate_that_fails_is_counted(backend: str, reason: str, says: str)
         _ = r.best
 
 
-def test_a_hung_compilation_is_killed():
+def test_outputs_that_change_from_run_to_run_are_wrong():
+    r = tune(f"{BAD}:drifts", tiles={"BN": [16]}, repeats=5)
+    assert r.rejected["wrong result"].count == 1 and "change from run to run" in r.rejected["wrong result"].example
+
+
+def test_a_hung_compilation_is_killed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(session, "START", 10.0)
     r = tune(f"{BAD}:hangs_while_compiling", tiles={"BN": [16]}, compile_limit=0.2)
     assert "compiling took more than" in r.rejected["timed out"].example
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff
-from tilec.ir.dtypes import DType, decode, encode
+from tilec.ir.arithmetic import EXACT, Exact
+from tilec.ir.dtypes import DType
 
 
 @dataclass
@@ -85,8 +86,9 @@ class Where:
 class Memory:
     """The stores of one run by buffer name, read and written for all active lanes at once."""
 
-    def __init__(self, program: str):
+    def __init__(self, program: str, arithmetic: Exact = EXACT):
         self.program = program  # its name, for errors
+        self.arithmetic = arithmetic
         self.stores: dict[str, Store] = {}
 
     def read_raw(self, where: Where, state: State) -> Any:
@@ -105,11 +107,11 @@ class Memory:
 
     def read(self, where: Where, state: State) -> Any:
         """Arithmetic values."""
-        return decode(self.stores[where.buffer].dtype.name, self.read_raw(where, state))
+        return self.arithmetic.decode(self.stores[where.buffer].dtype.name, self.read_raw(where, state))
 
     def write(self, where: Where, state: State, value: Any) -> None:
         """Rounds arithmetic values to the buffer's dtype."""
-        self.write_raw(where, state, encode(self.stores[where.buffer].dtype.name, value))
+        self.write_raw(where, state, self.arithmetic.encode(self.stores[where.buffer].dtype.name, value))
 
     def _locate(self, where: Where, state: State) -> tuple[Store, Any, list[int] | None]:
         """(store, offset, steps): cell offset + Σ step·position over the lane axes; steps None: offset is an array of cells."""

@@ -72,6 +72,11 @@ def binary(op: str, dtype: str, a: Value, b: Value) -> Value:
     return _ARITHMETIC[op](a, b)
 
 
+def compare(op: str, a: Value, b: Value) -> Value:
+    """a op b for two values of one type."""
+    return _COMPARE[op](a, b)
+
+
 def neutral(op: str, dtype: str) -> Value:
     """The neutral element of a reduction ("+", "*", "max", "min", or the same with "=") in storage type `dtype`, as an
     arithmetic value: x op neutral is x for every x. That of a float sum is -0: (+0) + (-0) is +0, (-0) + (-0) is -0."""
@@ -111,7 +116,7 @@ def evaluate(e: Expr, loads: Sequence[Value], index: Callable[[Aff], Value], sca
                 return np.where(go(c), convert(go(a), dtype), convert(go(b), dtype))
             case Compare(op=op, a=a, b=b):
                 common = promote(a.dtype, b.dtype)
-                return _COMPARE[op](convert(go(a), common), convert(go(b), common))
+                return compare(op, convert(go(a), common), convert(go(b), common))
             case Unary(op=op, x=inner, dtype=dtype):
                 return _unary(op, convert(go(inner), dtype))
             case Index(aff=aff):

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import InternalError
-from tilec.ir import evaluate as ev
 from tilec.ir.affine import Aff, Constraint
 from tilec.ir.arguments import check_arrays, check_scalars, check_sizes, written
+from tilec.ir.arithmetic import EXACT, Exact
 from tilec.ir.cells import Memory, State, Store, Where
-from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, decode, encode, promote
+from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, encode, promote
 from tilec.ir.expr import Index, walk
 from tilec.ir.lanes import Interval, Touch, foldable, independent, interval, loop_range, physical
 from tilec.ir.program import (
@@ -59,17 +59,19 @@ def run(
     *,
     vectorize: bool = True,
     poison: bool = True,
+    arithmetic: Exact = EXACT,
 ) -> dict[str, np.ndarray]:
     """Every written parameter after the program ran, as new arrays; the arguments are not modified.
 
     arrays: parameter name -> array of exactly the parameter's dtype (`DTYPES[...].numpy`) and shape. Outputs that are assigned
     before they are read may be left out and start at zero. sizes: those the shapes do not determine; others are checked.
+    arithmetic: what is computed in place of stored elements and exact roundings (ir/arithmetic.py).
     Raises LanguageError for arguments that do not fit the parameters, InternalError for an access outside its buffer.
     """
     given = check_arrays(program, arrays)
     known = check_sizes(program, given, sizes)
     values = check_scalars(program, scalars)
-    memory = Memory(program.name)
+    memory = Memory(program.name, arithmetic)
     stores = memory.stores
     outputs = written(program)
     plan = _Plan(program, known, values, vectorize, poison, memory)
@@ -82,6 +84,7 @@ def run(
                 raw = raw.copy() if b.name in outputs else raw
             else:
                 raw = np.zeros(prod(shape), d.raw)
+            raw = arithmetic.enter(d, raw)
             stores[b.name] = Store(raw, shape, d)
     nodes = plan.body(program.body, (), {})
     state = State(dict(known), {}, (), ())
@@ -89,7 +92,7 @@ def run(
     with np.errstate(all="ignore"):
         for node in nodes:
             node(state)
-    return {n: stores[n].raw.view(stores[n].dtype.numpy).reshape(stores[n].shape) for n in outputs}
+    return {n: arithmetic.leave(stores[n].dtype, stores[n].raw).reshape(stores[n].shape) for n in outputs}
 
 
 _Run = Callable[[State], None]
@@ -109,6 +112,7 @@ class _Plan:
     ):
         self.program, self.sizes, self.scalars = program, sizes, scalars
         self.vectorize, self.poison, self.memory = vectorize, poison, memory
+        self.arithmetic = memory.arithmetic
         outputs = written(program)
         self.inputs = frozenset(b.name for b in program.buffers if b.role == "param" and b.name not in outputs)
         self.touches: list[Touch] = []  # of the actions planned so far, in order
@@ -132,7 +136,7 @@ class _Plan:
             fill = (np.nan if d.kind == "float" else -1515870811 if d.bits == 32 else -91) if self.poison else 0
             with np.errstate(all="ignore"):
                 value = encode(b.dtype, np.asarray(fill, ARITHMETIC_NUMPY[d.arithmetic]))
-            raw = np.full(prod(shape), value, d.raw)
+            raw = self.arithmetic.enter(d, np.full(prod(shape), value, d.raw))
             self.memory.stores[name] = Store(raw, shape, d, tuple(Aff.of(p) for p in state.positions))
 
     # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -266,14 +270,14 @@ class _Plan:
                 return copy
             case Identity():
                 dst = self.touch(node.dst, site, ranges, True)
-                value = ev.neutral(node.op, self.program.buffer[dst.buffer].dtype)
+                value = self.arithmetic.neutral(node.op, self.program.buffer[dst.buffer].dtype)
                 return lambda state: self.memory.write(dst, state, value)
             case Merge():
                 src, dst = self.touch(node.src, site, ranges, False), self.touch(node.dst, site, ranges, True)
                 kind = promote(*(DTYPES[self.program.buffer[n].dtype].arithmetic for n in (src.buffer, dst.buffer)))
                 op = node.op.rstrip("=")
                 return lambda state: self.memory.write(
-                    dst, state, ev.binary(op, kind, self.memory.read(dst, state), self.memory.read(src, state))
+                    dst, state, self.arithmetic.update(op, kind, self.memory.read(dst, state), self.memory.read(src, state))
                 )
         raise InternalError(f"{self.program.name}: no way to run {node!r}")
 
@@ -285,7 +289,8 @@ class _Plan:
             return lambda state: self.memory.write(target, state, value(state))
         op = statement.op.rstrip("=")
         kind = promote(DTYPES[self.program.buffer[target.buffer].dtype].arithmetic, statement.value.dtype)
-        return lambda state: self.memory.write(target, state, ev.binary(op, kind, self.memory.read(target, state), value(state)))
+        update = self.arithmetic.update
+        return lambda state: self.memory.write(target, state, update(op, kind, self.memory.read(target, state), value(state)))
 
     def value(
         self, name: str, instance: tuple[Aff, ...], reads: tuple[Read, ...], site: Site, ranges: dict[str, Interval]
@@ -295,9 +300,10 @@ class _Plan:
         at = dict(zip(statement.loops, (e.subs(self.sizes) for e in instance), strict=True))
         loads = [self.load(r, site, ranges) for r in reads]
         affs = {x.aff: x.aff.subs(self.sizes).subs(at) for x in walk(statement.value) if isinstance(x, Index)}
+        evaluate = self.arithmetic.evaluate
 
         def result(state: State) -> Any:
-            return ev.evaluate(statement.value, [f(state) for f in loads], lambda e: state.value(affs[e]), self.scalars)
+            return evaluate(statement.value, [f(state) for f in loads], lambda e: state.value(affs[e]), self.scalars)
 
         return result
 
@@ -309,7 +315,8 @@ class _Plan:
             value = self.value(read.statement, read.instance, read.reads, site, ranges)
             # a fully inlined temporary is no buffer of the scheduled program any more
             dtype = self.program.source.buffer[statement.target.buffer].dtype
-            return lambda state: decode(dtype, encode(dtype, value(state)))
+            arithmetic = self.arithmetic
+            return lambda state: arithmetic.decode(dtype, arithmetic.encode(dtype, value(state)))
         where = self.touch(read, site, ranges, False)
         return lambda state: self.memory.read(where, state)
 
@@ -325,21 +332,11 @@ class _Plan:
         statement = self.program.statement[leaf.statement]
         kind = DTYPES[self.program.buffer[target.buffer].dtype].arithmetic
         op = statement.op.rstrip("=")
+        accumulate = self.arithmetic.accumulate
 
         def fold(state: State, lanes: State) -> None:
-            values = np.broadcast_to(ev.convert(value(lanes), kind), lanes.shape)
-            old = np.broadcast_to(self.memory.read(target, state), state.shape)
-            if op in ("+", "*"):
-                rows = np.concatenate([old[None], values])
-                ufunc = np.add if op == "+" else np.multiply
-                total = ufunc.accumulate(rows, axis=0, dtype=rows.dtype)[-1]  # one row after the other: the written order
-            else:
-                while len(values) > 1:
-                    half = len(values) // 2
-                    rest = values[2 * half :]
-                    values = np.concatenate([ev.binary(op, kind, values[:half], values[half : 2 * half]), rest])
-                total = ev.binary(op, kind, old, values[0])
-            self.memory.write(target, state, total)
+            old = self.memory.read(target, state)
+            self.memory.write(target, state, accumulate(op, kind, old, value(lanes), state.shape, lanes.shape))
 
         return fold
 

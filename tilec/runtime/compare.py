@@ -60,8 +60,12 @@ def random_inputs(program: Program, sizes: Mapping[str, int], seed: int = 0) -> 
         else:
             arithmetic = np.float64 if dtype.arithmetic == "f64" else np.float32
             arrays[b.name] = to_storage(b.dtype, rng.standard_normal(shape).astype(arithmetic))
-    scalars = {n: int(rng.integers(1, 5)) if t.startswith("i") else float(rng.integers(1, 17)) / 8 for n, t in program.scalars}
-    return arrays, scalars
+    return arrays, random_scalars(program, rng)
+
+
+def random_scalars(program: Program, rng: np.random.Generator) -> dict[str, float]:
+    """Small positive ones: integers 1 … 4, others eighths up to 2."""
+    return {n: int(rng.integers(1, 5)) if t.startswith("i") else float(rng.integers(1, 17)) / 8 for n, t in program.scalars}
 
 
 def compare(name: str, dtype: str, result: np.ndarray, reference: np.ndarray) -> Difference:

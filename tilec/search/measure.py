@@ -152,14 +152,16 @@ class Run:
         wanted = self.lookup(candidates)
         if not wanted:
             return
-        program = candidates[wanted[0]].schedule.program
-        if self.measure.verify:
-            self.say("computing the reference", 0, 1)
-            self.check = check_for(self.source, program, self.numbers, self.seed)
         if self.measure.executor is not None:
             measure_elsewhere(self, self.measure.executor, candidates, wanted)
         else:
             measure_here(self, candidates, wanted)
+
+    def reference(self, program: Program, inputs: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        """Compute what results are compared with."""
+        if self.measure.verify:
+            self.say("computing the reference", 0, 1)
+            self.check = check_for(self.source, program, self.numbers, self.seed, inputs=inputs)
 
     def lookup(self, candidates: Sequence[Candidate]) -> list[int]:
         """Numbers of those that have to be measured; the others' outcomes are noted."""
@@ -233,6 +235,7 @@ def measure_here(run: Run, candidates: Sequence[Candidate], wanted: Sequence[int
             raise MeasureError(
                 f"the inputs can't be written to {inputs}: {e.strerror or e}. TMPDIR names another place"
             ) from None
+        run.reference(candidates[wanted[0]].schedule.program, (arrays, scalars))
         group = _fitting(2 * sum(a.nbytes for a in arrays.values()))
         del arrays
         team = Team(folder, Limits(m.compile_limit, m.limit), m.workers or detect().cores)
@@ -304,6 +307,7 @@ def measure_elsewhere(run: Run, executor: Executor, candidates: Sequence[Candida
     patience = m.seconds + START + m.compile_limit + (samples + 2) * m.limit
     futures: dict[Future[Visit], int] = {}
     outputs: dict[int, str] = {}
+    run.reference(candidates[wanted[0]].schedule.program, make_inputs(run.source, run.numbers, run.seed))
     try:
         for n in (*wanted, *reversed(wanted)):
             futures[executor.submit(visit, run.job(candidates[n], None, {}), limits, samples, SAMPLE)] = n
