@@ -106,77 +106,150 @@ class Compiled:
         return f"<tilec.Compiled {signature(self.program)}, {self.threads} threads>"
 
 
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400  # of ndarray.flags.num
+
+
 class _Quick:
-    """The checks of a call with all arrays by position, or all but the only-written ones; None sends it to the full checks."""
+    """The checks of a call with all arrays by position, or all but the only-written ones; None sends it to the full checks.
+
+    What depends on the shapes alone is worked out once for each combination of shapes.
+    """
 
     def __init__(self, program: Program, pure: Sequence[str], function: CFunction):
         source = program.source
         order = call_order(source)
-        self.buffers = {b.name: b for b in source.buffers if b.role == "param"}
-        self.possible = all(n in self.buffers for n in order) and not source.where
-        self.given = {len(order): order, len(order) - len(pure): tuple(n for n in order if n not in pure)}
-        self.written = [n for n in order if n in written(source)]
-        self.pure, self.face, self.sizes = tuple(pure), function.face, function.sizes
-        self.bound, self.path = dict(program.bound), str(function.path)
-        self.dtypes = {n: DTYPES[b.dtype].numpy for n, b in self.buffers.items()}
-        # a shape as (size, or None), expression
-        self.shapes = {n: [(e.single if e.single in source.sizes else None, e) for e in b.shape] for n, b in self.buffers.items()}
+        buffers = {b.name: b for b in source.buffers if b.role == "param"}
+        outputs = written(source)
+        self.given: dict[int, tuple[str, ...]] = {}
+        kinds = dict(source.scalars)
+        self.scalars = tuple(n for n in order if n in kinds)
+        self.places: dict[int, tuple[list[int], list[int]]] = {}
+        # C converts a Python float to the f32 that the full check makes; other scalars take that way
+        if all(kinds[n] in ("f32", "f64") for n in self.scalars) and not source.where:
+            for named in ([n for n in order if n not in pure], order):
+                arrays = [n for n, name in enumerate(named) if name not in kinds]
+                self.places[len(named)] = arrays, [n for n, name in enumerate(named) if name in kinds]
+                self.given[len(arrays)] = tuple(named[n] for n in arrays)
+        self.pure, self.path = tuple(pure), str(function.path)
+        self.dtypes = {n: DTYPES[b.dtype].numpy for n, b in buffers.items()}
+        self.flags = {n: _CONTIGUOUS | _ALIGNED | (_WRITEABLE if n in outputs else 0) for n in buffers}
+        self.wanted = {n: [(m, self.dtypes[m], self.flags[m]) for m in names] for n, names in self.given.items()}
+        self.face = [(p.name, p.kind) for p in function.face]
+        self.outputs = [n for n in order if n in outputs]
+        self.buffers, self.bound, self.sizes = buffers, dict(program.bound), function.sizes
+        self.orders = {n: self._order(names) for n, names in self.given.items()}
+        self._shapes: dict[
+            tuple[tuple[int, ...], ...], tuple[tuple[int, ...], tuple[tuple[str, tuple[int, ...]], ...]] | None
+        ] = {}
 
     def values(self, args: tuple[Any, ...]) -> tuple[list[Any], tuple[int, ...], Any] | None:
         """(arguments of the C function, its sizes, what the call returns)."""
-        names = self.given.get(len(args))
-        if names is None or not self.possible:
+        scalars: tuple[Any, ...] = ()
+        if self.scalars:
+            split = self.places.get(len(args))
+            if split is None:
+                return None
+            scalars, args = tuple([args[n] for n in split[1]]), tuple([args[n] for n in split[0]])
+            if any(type(v) is not float for v in scalars):
+                return None
+        wanted = self.wanted.get(len(args))
+        if wanted is None:
             return None
-        sizes = dict(self.bound)
-        arrays = dict(zip(names, args, strict=True))
-        later: list[tuple[Any, int]] = []
-        for name, a in arrays.items():
-            shape = self.shapes[name]
-            if type(a) is Packed:
-                if a.name != name or a.key[0] != self.path:
+        at: list[Any] = []
+        for a, (_, dtype, flags) in zip(args, wanted, strict=True):
+            if type(a) is not np.ndarray or (a.dtype is not dtype and a.dtype != dtype) or a.flags.num & flags != flags:
+                return None if type(a) is not Packed else self._packed(args, scalars)
+            at.append(address(a))
+        shapes = tuple([a.shape for a in args])
+        try:
+            known = self._shapes[shapes]
+        except KeyError:
+            known = self._solved(self.given[len(args)], shapes)
+            if len(self._shapes) > 1000:
+                self._shapes.clear()
+            self._shapes[shapes] = known
+        if known is None:
+            return None
+        sizes, missing = known
+        order, outputs, returned = self.orders[len(args)]
+        for n in outputs:  # no other array may share memory with a written one
+            low = at[n]
+            high = low + args[n].nbytes
+            for m, first in enumerate(at):
+                if first < high and m != n and low < first + args[m].nbytes:
                     return None
-            elif type(a) is not np.ndarray or a.dtype != self.dtypes[name] or not a.flags.c_contiguous:
+        if missing:
+            made = [np.zeros(shape, self.dtypes[name]) for name, shape in missing]
+            at += [address(a) for a in made]
+            args = (*args, *made)
+        at += sizes
+        at += scalars
+        at.append(None)  # what could be packed ahead is not
+        values = [at[n] for n in order]
+        if len(returned) == 1:
+            return values, sizes, args[returned[0]]
+        return values, sizes, tuple([args[n] for n in returned]) or None
+
+    def _order(self, names: tuple[str, ...]) -> tuple[list[int], list[int], list[int]]:
+        """For a call with these arrays: where each argument of the C function is found among the arrays given, the outputs made,
+        the sizes and None; which of the given are written; which are returned."""
+        arrays = [*names, *(n for n in self.pure if n not in names)]
+        sources = [*arrays, *self.sizes, *self.scalars]
+        order = [sources.index(n) if kind != "packed" else len(sources) for n, kind in self.face]
+        return order, [names.index(n) for n in self.outputs if n in names], [arrays.index(n) for n in self.pure]
+
+    def _solved(
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
+    ) -> tuple[tuple[int, ...], tuple[tuple[str, tuple[int, ...]], ...]] | None:
+        """The sizes in the order of the C function, and the shapes of omitted outputs; None where something does not fit."""
+        sizes, later = dict(self.bound), []
+        for name, shape in zip(names, shapes, strict=True):
+            extents = self.buffers[name].shape
+            if len(extents) != len(shape):
                 return None
-            if a.ndim != len(shape):
-                return None
-            for extent, (size, e) in zip(a.shape, shape, strict=True):
-                if size is None:
+            for e, extent in zip(extents, shape, strict=True):
+                if e.single is None:
                     later.append((e, extent))
-                elif sizes.setdefault(size, extent) != extent:
+                elif sizes.setdefault(e.single, extent) != extent:
                     return None
         for e, extent in later:
             if any(n not in sizes for n in e.names) or e.eval(sizes) != extent:
                 return None
         if any(n not in sizes for n in self.sizes) or any(not 1 <= v <= LARGEST_SIZE for v in sizes.values()):
             return None
-        for name in self.pure:
-            if name not in arrays:
-                shape = tuple(e.eval(sizes) for _, e in self.shapes[name])
-                arrays[name] = np.zeros(shape, self.dtypes[name])
-        spans: dict[str, tuple[Any, int]] = {}
-        packed: dict[str, int] = {}
-        for name, a in arrays.items():
-            if type(a) is Packed:
-                packed[a.buffer] = a.room.address
-                continue
-            first = address(a)
-            if first % a.itemsize:
+        missing = [(n, tuple(e.eval(sizes) for e in self.buffers[n].shape)) for n in self.pure if n not in names]
+        return tuple(sizes[n] for n in self.sizes), tuple(missing)
+
+    def _packed(self, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> tuple[list[Any], tuple[int, ...], Any] | None:
+        """The same with arrays packed ahead in some places."""
+        names = self.given[len(args)]
+        for name, a in zip(names, args, strict=True):
+            if type(a) is Packed and (a.name != name or a.key[0] != self.path):
                 return None
-            spans[name] = (first, first + a.nbytes)
-        for name in self.written:
-            if name not in spans or not arrays[name].flags.writeable:
+        stands = tuple(np.empty(0, a.dtype) if type(a) is Packed else a for a in args)
+        shapes = tuple(getattr(a, "shape", ()) for a in args)
+        for a, (_, dtype, flags) in zip(stands, self.wanted[len(args)], strict=True):
+            if type(a) is not np.ndarray or a.dtype != dtype or a.flags.num & flags != flags:
                 return None
-            low, high = spans[name]
-            for other, (a, b) in spans.items():
-                if other != name and a < high and low < b:
-                    return None
-        absent = (None, 0)
-        values = [
-            spans.get(p.name, absent)[0] if p.kind == "array" else packed.get(p.name) if p.kind == "packed" else sizes[p.name]
-            for p in self.face
-        ]
+        known = self._solved(names, shapes)
+        if known is None:
+            return None
+        sizes, missing = known
+        arrays: dict[str, Any] = dict(zip(names, args, strict=True))
+        arrays |= {n: np.zeros(shape, self.dtypes[n]) for n, shape in missing}
+        for name in self.outputs:
+            if any(np.may_share_memory(arrays[name], a) for n, a in arrays.items() if n != name and type(a) is not Packed):
+                return None
+        copies = {a.buffer: a.room.address for a in args if type(a) is Packed}
+        numbers = dict(zip(self.sizes, sizes, strict=True)) | dict(zip(self.scalars, scalars, strict=True))
+        values: list[Any] = []
+        for n, kind in self.face:
+            if kind == "array":
+                values.append(None if type(arrays[n]) is Packed else address(arrays[n]))
+            else:
+                values.append(copies.get(n) if kind == "packed" else numbers[n])
         out = tuple(arrays[n] for n in self.pure)
-        return values, tuple(sizes[n] for n in self.sizes), out[0] if len(out) == 1 else out or None
+        return values, sizes, out[0] if len(out) == 1 else out or None
 
 
 def build(
