@@ -255,3 +255,20 @@ def test_a_real_interruption_leaves_130(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert out == ""
     assert err.startswith("interrupted: stopped while reading ")
+
+
+def test_emit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = run(capsys, "emit", "gemm", "M=4")
+    assert text.startswith("/* C11 written by tilec.") and "void tilec_gemm(" in text
+    found = data(capsys, "emit", "gemm", "--backend", "numpy")
+    assert found["backend"] == "numpy" and "def gemm(" in found["text"]
+    assert run(capsys, "emit", "gemm", "--vector-bytes", "64", "-o", tmp_path / "gemm.c").endswith(" lines\n")
+    assert "void tilec_gemm(" in (tmp_path / "gemm.c").read_text()
+    missing = tmp_path / "no" / "file.c"
+    for words, said in (
+        (("--backend", "tile", "--compile"), "emit: backend tile has no --compile. Backends that have: c"),
+        (("--compile",), "emit --compile: name a folder for the C source, header and shared object: -o FOLDER"),
+        (("-o", missing), f"emit: {missing} can't be written: No such file or directory"),
+    ):
+        assert cli.main(["emit", "gemm", *map(str, words)]) == 2
+        assert capsys.readouterr().err == f"ScheduleError: {said}\n"

@@ -88,9 +88,7 @@ def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = Non
 def _structures(s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks]) -> list[Callable[[Schedule], Schedule]]:
     if any(nest.kind == "contraction" for nest in group):
         b = blocks.get(group[-1].name) or choose(s.program, group, core)
-        windows = any(
-            len(nest.sums) > 1 for nest in group
-        )  # which would be copied again and again
+        windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again
         ways = [replace(b, packed=False)] if windows else [b, replace(b, packed=False)]
         return [lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways]
     if by_rows(group):
