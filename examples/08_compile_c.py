@@ -1,4 +1,4 @@
-"""A schedule for a CPU becomes C, a shared object and a Python callable: panels, a register tile, vectors, threads; every bit kept.
+"""A schedule for a CPU becomes C and a Python callable: panels, a register tile, vectors, threads; every bit kept.
 
 Needs gcc or clang.
 """
