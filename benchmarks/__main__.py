@@ -23,6 +23,8 @@ SUBJECTS: dict[str, Callable[[int], list[Figure]]] = {
     "interpreter": other.interpreter,
 }
 
+CPU_SECTION = "<!-- benchmarks.cpu -->"
+
 PAGE = """# Performance
 
 How long tilec itself takes. `make bench` measures and writes this page; `python -m benchmarks` prints the table alone,
@@ -54,6 +56,12 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:,.0f} ms" if seconds >= 0.01 else f"{1e3 * seconds:.1f} ms"
 
 
+def kept(page: Path) -> str:
+    """The section of benchmarks.cpu, which that writes itself."""
+    _, mark, rest = page.read_text(encoding="utf-8").partition(CPU_SECTION) if page.exists() else ("", "", "")
+    return f"\n{mark}{rest}" if mark else ""
+
+
 def machine() -> str:
     load = os.getloadavg()[0]
     return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}, load average {load:.1f}"
@@ -75,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
             figures += measure(options.repeats)
     if options.write is not None:
         page = PAGE.format(subjects=", ".join(SUBJECTS), table=table(figures), machine=machine())
-        options.write.write_text(page)
+        options.write.write_text(page + kept(options.write))
     if options.json:
         print(json.dumps({"machine": machine(), "figures": [{**asdict(f), "verdict": f.verdict} for f in figures]}, indent=1))
     else:
