@@ -123,7 +123,7 @@ class BlockFigures:
             spilled, refetched = self._outside(p, n)
             shift = spilled + refetched
             port = p.port(shift, self.constants.contention, self.without)
-            alone = np.maximum(p.issue, p.arithmetic * self._schedulers) + p.memory + shift
+            alone = np.maximum(p.issue, p.arithmetic) * self._schedulers + p.memory + shift  # a warp issues from one scheduler
             if p.waits and "latency" not in self.without:
                 latency = self.constants.l2_latency * sum(1 / k for k in range(1, p.waits + 1))
                 one = port / p.refills
