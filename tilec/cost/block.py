@@ -109,6 +109,35 @@ class BlockFigures:
         cycles = self.sm_cycles(self.machine.cores) / self.machine.clock
         return np.where(self.resident > 0, cycles, np.inf)
 
+    def plain(self, values: np.ndarray) -> Any:
+        """A number where there is one launch, not an array of candidates."""
+        return values if any(isinstance(v, np.ndarray) for v in self.environment.values()) else float(values[0])
+
+    def fetched(self, buffer: str) -> np.ndarray:
+        """Bytes of a buffer in global memory that the arithmetic of one block reads into L1, each once per refill."""
+        total = np.zeros(self.threads.shape)
+        for group, phases in self.parts:
+            for p in phases:
+                if buffer in p.streams:
+                    total = total + self._value(group.runs) * p.refills * p.streams[buffer]
+        return total
+
+    @property
+    def units(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cycles for which a resident block keeps busy the arithmetic and issue of the SM, its shared memory and L1, and both with
+        what they delay each other."""
+        arithmetic, memory, together = (np.zeros(self.threads.shape) for _ in range(3))
+        n = np.maximum(self.resident, 1)
+        for group, phases in self.parts:
+            runs = self._value(group.runs) * self.warps
+            for p in phases:
+                spilled, refetched = self._outside(p, n)
+                more = spilled + refetched
+                arithmetic = arithmetic + runs * np.maximum(p.arithmetic, p.issue + more / self._schedulers)
+                memory = memory + runs * (p.memory + more)
+                together = together + runs * p.port(more, self.constants.contention, self.without)
+        return arithmetic, memory, together
+
     def _value(self, t: Term) -> np.ndarray:
         return np.asarray(evaluate(t, self.environment), dtype=float)
 
@@ -152,15 +181,15 @@ class BlockFigures:
         refetched = np.zeros(1)
         if "capacity" not in self.without and p.waits:
             # two refills of every block: the one in use and the one on its way
-            missing = np.clip(1 - free / np.maximum(1.0, 2 * n * p.stream), 0.0, 1.0)
+            missing = np.clip(1 - free / np.maximum(1.0, 2 * n * sum(p.streams.values())), 0.0, 1.0)
             refetched = missing * p.looked_up * through_l2
         return spills, refetched
 
 
 @dataclass(frozen=True)
 class PhaseFigures:
-    """Cycles of the SM per warp and run of a phase, by port. looked_up: lines of L1; stream: bytes of lines a block fetches per
-    refill; the latter two of what the arithmetic reads from global memory."""
+    """Cycles of the SM per warp and run of a phase, by port. looked_up: lines of L1; streams: bytes a block fetches
+    per refill, by buffer; the latter two of what the arithmetic reads from global memory."""
 
     arithmetic: np.ndarray
     issue: np.ndarray
@@ -170,7 +199,7 @@ class PhaseFigures:
     spill_refills: np.ndarray
     waits: int
     looked_up: np.ndarray
-    stream: np.ndarray
+    streams: Mapping[str, np.ndarray]
 
     def port(self, more: np.ndarray, power: float, without: frozenset[str]) -> np.ndarray:
         """The ports together, the load/store port with `more` turns."""
@@ -191,11 +220,13 @@ def block_figures(
     front: str = OPENCL,
     constants: Constants = CONSTANTS,
     without: frozenset[str] = frozenset(),
+    registers: np.ndarray | int | None = None,
 ) -> BlockFigures:
     """The figures of a launch. environment: numbers or int arrays of one length for the names in its terms (sizes, knobs).
 
     front: the language that the kernel is compiled from, OPENCL or CUDA (what becomes of vectors).
-    without: names of TERMS to leave out, to see what each is worth. Raises TargetError where the machine lacks a figure.
+    without: names of TERMS to leave out, to see what each is worth. registers: per thread, where a compiler has said so.
+    Arithmetic in a dtype for which the machine has no rate is left out. Raises TargetError for a machine without SMs.
     """
     limits = machine.sm_limits
     n = max((len(v) for v in environment.values() if isinstance(v, np.ndarray)), default=1)
@@ -208,10 +239,10 @@ def block_figures(
     for group in work.groups:
         for p in group.phases:
             most = np.maximum(most, value(p.fragments) + np.minimum(value(p.staged), constants.batch))
-    registers = held + most + constants.addresses
+    demanded = held + most + constants.addresses if registers is None else np.broadcast_to(np.asarray(registers), (n,))
     warps = -(-threads // BANKS)
     cap = np.minimum(limits.registers_per_thread, limits.registers_per_block // (warps * BANKS) // 8 * 8)
-    given = np.minimum(registers, cap)
+    given = np.minimum(demanded, cap)
     if "registers" in without:
         given = np.minimum(32, given)
     figures = BlockFigures(
@@ -220,8 +251,8 @@ def block_figures(
         environment=environment,
         threads=threads,
         shared=shared,
-        registers=registers,
-        spilled=np.maximum(0, registers - cap),
+        registers=demanded,
+        spilled=np.maximum(0, demanded - cap),
         resident=residents(limits, threads, given, shared),
         blocks=value(work.blocks),
         constants=constants,
@@ -239,8 +270,10 @@ def _phase(p: Phase, figures: BlockFigures, lanes: _Lanes, value: Any) -> PhaseF
     arithmetic, instructions = np.zeros(1), np.zeros(1)
     for dtype, t in p.arithmetic:
         instructions = instructions + value(t)
-        arithmetic = arithmetic + value(t) * BANKS / machine.lanes(dtype)
-    memory, slots, looked_up, stream = np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1)
+        if machine.peak("vector", dtype) is not None:
+            arithmetic = arithmetic + value(t) * BANKS / machine.lanes(dtype)
+    memory, slots, looked_up = np.zeros(1), np.zeros(1), np.zeros(1)
+    streams: dict[str, np.ndarray] = {}
     refills = value(p.refills).astype(float)
     for r in p.requests:
         found = lanes.of(r, p)
@@ -253,7 +286,8 @@ def _phase(p: Phase, figures: BlockFigures, lanes: _Lanes, value: Any) -> PhaseF
             slots = slots + accesses * constants.address_slots
             if not r.write and not r.copies:
                 looked_up = looked_up + accesses * turns
-                stream = stream + found.different * value(r.count) * value(r.vector) * r.element / refills
+                fresh = found.different * value(r.count) * value(r.vector) * r.element / refills
+                streams[r.buffer] = np.maximum(streams[r.buffer], fresh) if r.buffer in streams else fresh
         memory = memory + accesses * np.maximum(turns, per_access)
     rolled = value(p.rolled).astype(float)
     return PhaseFigures(
@@ -265,7 +299,7 @@ def _phase(p: Phase, figures: BlockFigures, lanes: _Lanes, value: Any) -> PhaseF
         spill_refills=refills if p.arithmetic else np.zeros(1),
         waits=p.waits,
         looked_up=looked_up,
-        stream=stream,
+        streams=streams,
     )
 
 

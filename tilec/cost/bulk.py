@@ -21,6 +21,7 @@ from tilec.cost.operations import FLOPS, Key, operations
 from tilec.cost.separable import Markers, NotSeparable, count
 from tilec.cost.term import ONE, Num, Term, add, ceil, least, most, multiply
 from tilec.cost.term import evaluate as value
+from tilec.cost.threadwork import ThreadWork, full_work
 from tilec.cost.time import rates
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Barrier, Buffer, Guard, Loop, Program
@@ -44,6 +45,7 @@ class LaunchFormulas:
     blocks: Term
     block: BlockTerms | None  # of a launch with block loops
     moved: Mapping[tuple[str, str], Term]  # bytes of global memory by buffer and direction
+    inner: ThreadWork | None  # of a launch with block and thread loops
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
         count(prefix, markers) if prefix else ONE,
         block,
         {key: add(ts) for key, ts in moved.items()},
+        full_work(program, step, markers) if prefix else None,
     )
 
 
@@ -229,7 +232,7 @@ def evaluate(
     )
     seconds = np.full(n, np.nan)
     if machine is not None and machine.figures:
-        seconds = sum(_seconds(f, machine, column, n, threads), start=np.zeros(n))
+        seconds = sum(_seconds(f, machine, env, column, n, threads), start=np.zeros(n))
     return Columns(traffic, shared, register, flops, per_block, seconds)
 
 
@@ -262,10 +265,12 @@ def launch_seconds(
         v = value(t, env)
         return np.full(n, v) if not isinstance(v, np.ndarray) else v
 
-    return _seconds(f, machine, column, n, threads)
+    return _seconds(f, machine, env, column, n, threads)
 
 
-def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | None) -> tuple[np.ndarray, ...]:
+def _seconds(
+    f: Formulas, machine: Target, env: Mapping[str, Any], column: Any, n: int, threads: int | None
+) -> tuple[np.ndarray, ...]:
     """The rules of time.py, launch after launch."""
     out: list[np.ndarray] = []
     for x in f.launches:
@@ -277,7 +282,7 @@ def _seconds(f: Formulas, machine: Target, column: Any, n: int, threads: int | N
         held = -(-_registers(x, column, threads, n) // 4)
         registers = np.minimum(held, machine.limits.registers_per_thread) if known else np.zeros(n, dtype=np.int64)
         moved = {key: column(t) for key, t in x.moved.items()}
-        kernel = Kernel(x.block, column(x.blocks), per_block, registers, column(x.shared), moved)
+        kernel = Kernel(x.block, column(x.blocks), per_block, registers, column(x.shared), moved, x.inner, env)
         out.append(kernel_time(machine, kernel, column).seconds)
     return tuple(out)
 

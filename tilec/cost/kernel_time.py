@@ -15,6 +15,9 @@
     global   = bytes from DRAM ÷ (bandwidth · min(1, cover)), cover = bytes in flight ÷ (bandwidth · latency)
     fill     = latency + the first step's copies + the store of one tile: what no other work of the block covers
 
+Where a block's threads are bound, compute, shared, s, r and SM are those of its execution model (block.py), which knows what each
+thread does; the rest is the same.
+
 DRAM bytes: r·SMs blocks run at once, in the order of the grid, block.x fastest. Those that agree in all block axes of a buffer's
 addresses share its bytes in L2; from one such window to the next, a share L2 ÷ (bytes of all buffers) of the rest stays. Never
 less than each buffer once (as far as the launch reads it), never more than what crosses L2.
@@ -23,16 +26,18 @@ less than each buffer once (as far as the launch reads it), never more than what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tilec.cost.block import BlockFigures, block_figures
 from tilec.cost.blockterms import BlockTerms, Count, Stream
 from tilec.cost.operations import FLOPS
 from tilec.cost.overlap import cycle as cycle_of
 from tilec.cost.residents import residents
 from tilec.cost.term import Term
+from tilec.cost.threadwork import ThreadWork
 from tilec.cost.units import granular, operand_values, paths, slot_rate, slots, usable, vector_values
 from tilec.targets import Target
 
@@ -56,6 +61,9 @@ class Kernel:
     registers: Any
     shared: Any
     moved: Mapping[tuple[str, str], Any]  # (buffer, direction) -> bytes
+    inner: ThreadWork | None = None  # of a block whose threads are bound
+    environment: Mapping[str, Any] = field(default_factory=dict)  # numbers or arrays for the names in its terms
+    stated: Any = None  # registers per thread that a compiler gave
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,10 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     matrix, vector, values, path, left_out = _arithmetic(machine, t, runs, value, warps)
     shared = values + sum((size * runs(c) for size, c in t.shared), start=0.0)
     direct_read = copied = written = crossing = 0.0
+    inside = _inside(machine, kernel)
+    amounts = {(s.buffer, s.direction): _amounts(s, kernel, blocks, runs, inside) for s in t.streams}
     for s in t.streams:
-        moved, distinct = _amounts(s, kernel, blocks, runs)
+        moved, distinct = amounts[s.buffer, s.direction]
         shared = shared + (moved if s.staged and s.direction == "read" else 0.0)
         if s.direction == "write":
             written = written + moved
@@ -106,7 +116,7 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
             crossing = crossing + distinct
             shared = shared + (0.0 if _in_contraction(t) else moved)
     asked = (np.asarray(x, dtype=np.int64) for x in (kernel.threads, kernel.registers, kernel.shared))
-    room = residents(machine.limits, *asked)
+    room = residents(machine.limits, *asked) if inside is None else inside.plain(inside.resident)
     r = np.maximum(room, 1)
     per_sm = np.ceil(blocks / sms)
     cycle = 1 / machine.clock
@@ -118,6 +128,8 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     port = crossing * (cycle / L2_BYTES_PER_CYCLE)
     steps = np.maximum(_float(value(t.steps)), 1.0)
     both = (compute**CONTENTION + shared**CONTENTION) ** (1 / CONTENTION)
+    if inside is not None:
+        compute, shared, both = (inside.plain(x) / machine.clock for x in inside.units)
     work, copy = both / steps, copied * (cycle / L2_BYTES_PER_CYCLE) / steps
     store = written * (cycle / L2_BYTES_PER_CYCLE)
     arrive = copy + direct_read * (cycle / L2_BYTES_PER_CYCLE)
@@ -132,20 +144,23 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     wait = np.maximum(alone - both, 0.0)
     rest = per_sm % r
     sm = per_sm // r * cycle_of(r, both, wait) + np.where(rest > 0, cycle_of(rest, both, wait), 0.0)
+    if inside is not None:
+        sm = inside.plain(inside.sm_cycles(sms)) / machine.clock
     together = np.minimum(r, per_sm)
     loads = np.where(threads > 0, np.minimum(direct_read, threads * BYTES_IN_FLIGHT), direct_read)
     flying = np.where(copied > 0, copied / steps * max(1, t.stages - 1), loads)
     active = np.minimum(blocks, sms)
     needed = machine.bandwidth * latency
-    cover = np.where(flying > 0, active * together * flying / needed, 1.0)
-    dram, l2 = _bytes(machine, kernel, blocks, r * sms, runs, value)
+    # bound threads wait for their loads in the block's own model
+    cover = np.where(flying > 0, active * together * flying / needed, 1.0) if inside is None else np.asarray(1.0)
+    dram, l2 = _bytes(machine, kernel, blocks, r * sms, amounts, value)
     bandwidth = _l2_bandwidth(machine)
     levels = {
         "compute": per_sm * compute,
         "shared": per_sm * shared,
         "l2": np.maximum(per_sm * port, l2 / bandwidth),
         "global": dram / (machine.bandwidth * np.minimum(1.0, cover)),
-        "latency": sm - per_sm * both,
+        "latency": np.maximum(0.0, sm - per_sm * both),
         "launch": machine.launch_overhead,
     }
     seconds = np.maximum(sm, fill + np.maximum(levels["l2"], levels["global"])) + machine.launch_overhead
@@ -154,6 +169,13 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
 
 def _float(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) else float(x)
+
+
+def _inside(machine: Target, kernel: Kernel) -> BlockFigures | None:
+    """The execution model of a block whose threads are bound."""
+    if kernel.inner is None:
+        return None
+    return block_figures(kernel.inner, machine, kernel.environment, registers=kernel.stated)
 
 
 def _staged(t: BlockTerms) -> bool:
@@ -165,7 +187,9 @@ def _in_contraction(t: BlockTerms) -> bool:
     return any(not c.staged for c in t.contractions)
 
 
-def _amounts(s: Stream, kernel: Kernel, blocks: Any, runs: Callable[[Count], Any]) -> tuple[Any, Any]:
+def _amounts(
+    s: Stream, kernel: Kernel, blocks: Any, runs: Callable[[Count], Any], inside: BlockFigures | None
+) -> tuple[Any, Any]:
     """(bytes moved, distinct bytes) of one block, on average; what copies move is taken as distinct."""
     moved = _float(kernel.moved[s.buffer, s.direction]) / blocks
     if s.copied:
@@ -174,6 +198,8 @@ def _amounts(s: Stream, kernel: Kernel, blocks: Any, runs: Callable[[Count], Any
     most = parts[0]
     for part in parts[1:]:
         most = np.maximum(most, part)
+    if inside is not None and s.direction == "read":
+        most = np.minimum(most, inside.plain(inside.fetched(s.buffer)))
     return moved, np.minimum(moved, most)
 
 
@@ -231,7 +257,7 @@ def _adds(t: BlockTerms, count: Count) -> bool:
 
 
 def _bytes(
-    machine: Target, kernel: Kernel, blocks: Any, window: Any, runs: Callable[[Count], Any], value: Value
+    machine: Target, kernel: Kernel, blocks: Any, window: Any, amounts: Mapping[tuple[str, str], tuple[Any, Any]], value: Value
 ) -> tuple[Any, Any]:
     """(bytes from and to DRAM, bytes through L2) of the launch."""
     extents = {axis: _float(value(e)) for axis, e in kernel.terms.axes}
@@ -242,7 +268,7 @@ def _bytes(
     stays = np.minimum(1.0, found.value / np.maximum(sum(wholes, start=0.0), 1.0)) if found is not None and wholes else 0.0
     dram = crossing = 0.0
     for s in kernel.terms.streams:
-        moved, distinct = _amounts(s, kernel, blocks, runs)
+        moved, distinct = amounts[s.buffer, s.direction]
         through = (moved if s.direction == "write" else distinct) * blocks
         crossing = crossing + through
         once = np.minimum(through, _float(value(s.whole)))

@@ -17,6 +17,7 @@ from tilec.cost.separable import Markers
 from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
 from tilec.cost.term import Num, Term
 from tilec.cost.term import evaluate as value
+from tilec.cost.threadwork import full_work
 from tilec.cost.time import gpu_time, roofline_time
 from tilec.ir.closed import Closed
 from tilec.ir.program import BLOCK_KINDS, Program
@@ -122,7 +123,7 @@ def _launch(
         if machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
             held = registers if registers is not None else resident.floor
             kernel = _kernel(
-                program, step, runs, mine, number(blocks, given, "blocks"), per_block, held, footprint["shared"], given
+                program, step, runs, mine, number(blocks, given, "blocks"), per_block, held, footprint["shared"], given, registers
             )
             time = gpu_time(machine, kernel, lambda t: value(t, given), mine.total("global"), fewest, operations)
         else:
@@ -155,6 +156,7 @@ def _kernel(
     registers: int | None,
     shared: int,
     given: Mapping[str, int],
+    stated: int | None,
 ) -> Kernel:
     """The launch as the time model reads it."""
 
@@ -163,7 +165,9 @@ def _kernel(
 
     buffers = dict.fromkeys(f.buffer for f in mine.flows if f.memory == "global")
     moved = {(b, d): number(mine.formula("global", d, b), given, "bytes") for b in buffers for d in ("read", "write")}
-    return Kernel(block_terms(program, step, Markers(()), total), blocks, threads or 0, registers or 0, shared, moved)
+    terms = block_terms(program, step, Markers(()), total)
+    inner = full_work(program, step, Markers(()))
+    return Kernel(terms, blocks, threads or 0, registers or 0, shared, moved, inner, given, stated)
 
 
 def _size(c: LaunchCost) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from functools import partial
 
 from tilec.cost.launches import Launch
 from tilec.cost.operations import operations
+from tilec.cost.separable import Markers, NotSeparable
 from tilec.cost.term import ONE, ZERO, Name, Num, Term, add, ceil, floor, least, most, multiply
 from tilec.ir.affine import Aff, Div
 from tilec.ir.dtypes import DTYPES
@@ -27,6 +28,10 @@ from tilec.ir.tree import Site, addresses, owning_loops, updates
 # Instructions per operation of a kind that takes more than one: a division and the elementary functions are short sequences.
 _COST = {"div": 8, "sqrt": 8, "compare": 1, "minmax": 1, "select": 1, "convert": 1, "sign": 0, "logic": 1, "integer": 1}
 _FUNCTION = 16
+
+
+class NoFullTile(NotSeparable):
+    """A loop of the thread has no extent that stands for all blocks."""
 
 
 class Reader:
@@ -116,8 +121,12 @@ class ThreadWork:
         return multiply(e for _, e in self.axes)
 
 
-def thread_work(program: Program, launch: Launch, reader: Reader) -> ThreadWork | None:
-    """What a thread of the launch does; None where no thread loops are bound."""
+def thread_work(program: Program, launch: Launch, reader: Reader | Markers) -> ThreadWork | None:
+    """What a thread of the launch does; None where no thread loops are bound.
+
+    reader: a Reader for one program, Markers or Products for a structure. Raises NoFullTile where a loop has no extent in
+    a full tile, NotSeparable where the reader cannot tell what a number is.
+    """
     if launch.collective:
         return None
     read = _Launch(program, reader)
@@ -147,6 +156,14 @@ def thread_work(program: Program, launch: Launch, reader: Reader) -> ThreadWork 
     )
 
 
+def full_work(program: Program, launch: Launch, reader: Reader | Markers) -> ThreadWork | None:
+    """The same, or None where a loop has no extent in a full tile."""
+    try:
+        return thread_work(program, launch, reader)
+    except NoFullTile:
+        return None
+
+
 def _around(site: Site) -> tuple[Loop, ...]:
     """The block's own loops: those outside the thread loops, without the grid's."""
     out: list[Loop] = []
@@ -172,6 +189,16 @@ def _kept(loops: Sequence[Loop], names: frozenset[str]) -> list[Loop]:
     return out
 
 
+def _rises(e: Aff, name: str) -> bool:
+    """May the expression grow with the variable?"""
+    for atom, c in e.terms:
+        if atom == name and c > 0:
+            return True
+        if isinstance(atom, Div) and (_rises(atom.num, name) if c > 0 else _rises(-atom.num, name)):
+            return True
+    return False
+
+
 def _names(index: Sequence[Aff]) -> frozenset[str]:
     return frozenset().union(*(e.names for e in index))
 
@@ -179,16 +206,17 @@ def _names(index: Sequence[Aff]) -> frozenset[str]:
 @dataclass(frozen=True)
 class _Launch:
     program: Program
-    reader: Reader
+    reader: Reader | Markers
 
     def extent(self, loop: Loop) -> Term:
-        """Iterations of a loop in a full tile."""
-        return least(self._at_first(up - low, loop) for up in loop.upper for low in loop.lower)
-
-    def _at_first(self, gap: Aff, loop: Loop) -> Term:
-        known = (*self.program.sizes, *(name for name, _ in self.program.scalars))
-        outer = gap.names - set(known)
-        return self.reader.term(gap.subs(dict.fromkeys(outer, 0)))
+        """Iterations of a loop in a full tile: bounds that fall with outer loops are those of the first iteration, bounds that
+        rise with them count only where no other is there, and then there is no full tile."""
+        gaps = [up - low for up in loop.upper for low in loop.lower]
+        known = frozenset(self.program.sizes)
+        steady = [gap for gap in gaps if not any(_rises(gap, name) for name in gap.names - known)]
+        if not steady:
+            raise NoFullTile(f"the extent of loop {loop.var} grows with an outer loop")
+        return least(self.reader.term(gap.subs(dict.fromkeys(gap.names - known, 0))) for gap in steady)
 
     def times(self, loops: Sequence[Loop]) -> Term:
         """Iterations of a nest."""
