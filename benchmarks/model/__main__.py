@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.model.rank import SIZE, Space, Structures, agreement, predict, read
 from benchmarks.model.xgemm import KNOBS
-from tilec.cost.block import CUDA, OPENCL
+from tilec.cost.requests import CUDA, OPENCL
 from tilec.errors import TilecError
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from benchmarks.model.section import rows
 from benchmarks.model.xgemm import FACTORS, KNOBS, SWITCHES, scheduled, xgemm
-from tilec.cost.block import CONSTANTS, CUDA, OPENCL, Constants, block_figures
+from tilec.cost.block import CONSTANTS, Constants, block_figures
 from tilec.cost.launches import launches
 from tilec.cost.products import Products
+from tilec.cost.requests import CUDA, OPENCL
 from tilec.cost.threadwork import ThreadWork, thread_work
 from tilec.schedule.schedule import start
 from tilec.schedule.sizes import bind

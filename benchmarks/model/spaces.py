@@ -105,7 +105,7 @@ the published spaces (`benchmarks/model/xgemm.py`). Every row is predicted from 
 (`tilec/cost/threadwork.py`), the machine's published figures, and constants that are the same for all NVIDIA GPUs
 (`tilec/cost/block.py`): {constants}. The latencies are published; the form of the model was found on both spaces, the other
 constants on the A100 alone, except for the price of a spill, of which its space has no case. `tests/unit/test_spaces.py` holds
-that no constant decides: each may move by a quarter.
+that no constant decides: each may move by a quarter, and the best of ten stays within 1.02, the first pick within 1.15.
 
 {agree}
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tilec.cost.banks import bank_rounds
-from tilec.cost.block import CUDA, OPENCL, block_figures
+from tilec.cost.block import block_figures
 from tilec.cost.lanes import lines, wavefronts
 from tilec.cost.launches import launches
 from tilec.cost.occupancy import occupancy
 from tilec.cost.overlap import cycle
 from tilec.cost.price import price
 from tilec.cost.products import Products
+from tilec.cost.requests import CUDA, OPENCL
 from tilec.cost.residents import l1_beside, residents
 from tilec.cost.separable import NotSeparable
 from tilec.cost.term import Name, Num, evaluate, floor, multiply, names

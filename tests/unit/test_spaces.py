@@ -73,7 +73,7 @@ def test_no_constant_decides(rtx: Space, structures: Structures):
             value = getattr(CONSTANTS, f.name) * factor
             moved = replace(CONSTANTS, **{f.name: round(value) if isinstance(getattr(CONSTANTS, f.name), int) else value})
             found = agreement(predict(few, RTX[1], structures, moved), few.measured)
-            assert found.spearman > 0.93 and found.first_pick <= 1.05 and found.best_of_ten <= 1.02, (f.name, factor)
+            assert found.spearman > 0.93 and found.first_pick <= 1.15 and found.best_of_ten <= 1.02, (f.name, factor)
 
 
 def test_bulk_equals_the_program_of_each_row(structures: Structures):
