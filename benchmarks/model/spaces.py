@@ -14,7 +14,7 @@ from tilec.cost.block import CONSTANTS, TERMS
 # file, machine, what was measured
 SPACES = (
     ("gemm_space_rtx3090.csv.gz", "rtx-3090", "RTX 3090, OpenCL"),
-    ("gemm_space_a100_cuda.csv.gz", "a100-pcie", "A100 40 GB PCIe, CUDA C++"),
+    ("gemm_space_a100_cuda.csv.gz", "a100-pcie-40gb", "A100 40 GB PCIe, CUDA C++"),
 )
 MEANING = {
     "banks": "turns of the banks of shared memory (without: bytes ÷ 128)",

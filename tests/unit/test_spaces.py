@@ -17,7 +17,7 @@ from tilec.cost.threadwork import Reader, thread_work
 from tilec.search.unproved import unproved
 from tilec.targets import load
 
-RTX, A100 = ("gemm_space_rtx3090.csv.gz", "rtx-3090"), ("gemm_space_a100_cuda.csv.gz", "a100-pcie")
+RTX, A100 = ("gemm_space_rtx3090.csv.gz", "rtx-3090"), ("gemm_space_a100_cuda.csv.gz", "a100-pcie-40gb")
 
 
 @pytest.fixture(scope="module")
