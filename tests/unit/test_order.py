@@ -145,7 +145,7 @@ def test_races_are_asked_after_the_order(monkeypatch: pytest.MonkeyPatch):
     p = changed(original, h.loop("i", "N", h.own_leaf(s), kind="parallel"))
     assert order.order_kept(original, p)
     assert prove.prove_step(original, p).status == "illegal"
-    monkeypatch.setattr(prove, "machine_order", lambda r, notes, quick: iter(()))
+    monkeypatch.setattr(prove, "machine_order", lambda hb, notes: iter(()))
     assert prove.prove_step(original, p).status == "legal"
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilec.ir.program import APART_KINDS, THREAD_KINDS, Barrier, Guard, Loop, Node, Program, Wait
 from tilec.ir.tree import Body, Position, put, transform
-from tilec.poly.access import Relations
-from tilec.poly.concurrency import HappensBefore, Race, common
+from tilec.poly.concurrency import HappensBefore, Race, common, happens_before
 from tilec.poly.isl import Memory, OutOfBudget, Solver
 from tilec.poly.verdict import Unresolved
 
@@ -27,8 +26,9 @@ def insert_barriers(program: Program, budget: int | None = None, memory: Memory 
     stripped = replace(program, body=transform(program.body, _strip))
     if not _has_threads(stripped.body):
         return stripped if stripped.body != program.body else program
-    with (memory or Memory()).lend(stripped, budget) as solver:
-        return _inserted(stripped, solver)
+    memory = memory or Memory()
+    with memory.lend(stripped, budget) as solver:
+        return _inserted(stripped, memory, solver)
 
 
 def _strip(node: Node) -> Body:
@@ -55,12 +55,12 @@ class _Place:
         return self.first < cut <= self.second
 
 
-def _inserted(program: Program, solver: Solver) -> Program:
+def _inserted(program: Program, memory: Memory, solver: Solver) -> Program:
     """Innermost levels first, so that a barrier inside a loop spares one around it; per level the fewest cuts."""
     for _ in range(_MOST):
         try:
             with solver.guard():
-                hb = HappensBefore(Relations(solver, program), quick=True)
+                hb = happens_before(memory, solver, program)
                 places = {p for race in hb.thread_races() if (p := _place(hb, race)) is not None}
         except (OutOfBudget, Unresolved):
             return program

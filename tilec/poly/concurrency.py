@@ -18,7 +18,7 @@ from tilec.ir.program import APART_KINDS, THREAD_KINDS, UNORDERED_KINDS, Barrier
 from tilec.ir.tree import Site
 from tilec.poly.access import Relations, Tagged
 from tilec.poly.cells import cell, owner_depth, thread_indices
-from tilec.poly.isl import Map, Set, Solver, isl, mangle
+from tilec.poly.isl import Map, Memory, Set, Solver, isl, mangle
 from tilec.poly.precedence import comparison
 from tilec.poly.synchronisation import Synchronisation, renamed
 
@@ -317,9 +317,17 @@ class HappensBefore(Synchronisation):
         return self.r.free_map(a.tag, self.r.variables(a.site), "", thread_indices(self.r.sites[a.site]))
 
 
+def happens_before(memory: Memory, solver: Solver, program: Program) -> HappensBefore:
+    """The quick one of a program, with its relations; that of the program asked last is remembered."""
+    last = memory.last
+    if not isinstance(last, HappensBefore) or last.r.program is not program or last.solver is not solver:
+        last = memory.last = HappensBefore(Relations(solver, program), quick=True)
+    return last
+
+
 def pair_space(solver: Solver, left: int, right: int) -> Map:
     """{ [left dimensions] -> [right dimensions] }, all pairs."""
     return Map.universe(isl.Space.alloc(solver.ctx, 0, left, right))
 
 
-__all__ = ["HappensBefore", "Race", "common", "is_concurrent"]
+__all__ = ["HappensBefore", "Race", "common", "happens_before", "is_concurrent"]

@@ -111,6 +111,7 @@ class Memory:
         self._solver: Solver | None = None
         self._key: Hashable = None
         self._lock = Lock()
+        self.last: Any = None  # what was made of the program asked last
 
     @contextmanager
     def lend(self, program: Program, budget: int | None) -> Iterator[Solver]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from tilec.ir.program import Identity, Leaf, Merge, Program
 from tilec.ir.tree import without_hints
 from tilec.poly.access import Relations, Tagged, flat_reads
-from tilec.poly.concurrency import HappensBefore, is_concurrent
+from tilec.poly.concurrency import HappensBefore, happens_before, is_concurrent
 from tilec.poly.dataflow import (
     Endless,
     Flow,
@@ -58,9 +58,10 @@ def prove_step(original: Program, program: Program, budget: int | None = None, m
     """
     program = without_hints(program)
     try:
-        with (memory or Memory()).lend(program, budget) as solver, solver.guard():
-            r, notes = Relations(solver, program), list[str]()
-            if keeps_order(r, original, budget) and next(machine_order(r, notes, quick=True), None) is None:
+        memory = memory or Memory()
+        with memory.lend(program, budget) as solver, solver.guard():
+            hb, notes = happens_before(memory, solver, program), list[str]()
+            if keeps_order(hb.r, original, budget) and next(machine_order(hb, notes), None) is None:
                 text = solver.once("sizes", lambda: describe(solver.context, solver.sizes))
                 return Verdict("legal", text, (), tuple(sorted(program.recomputed)), tuple(notes), method="order")
     except (OutOfBudget, Unresolved):
@@ -267,12 +268,12 @@ class _Proof:
         return f"{root}: {shape}; two runs give the same bits, other loop factors may not"
 
     def order(self) -> Iterator[Refuted]:
-        return machine_order(self.r, self.notes)
+        return machine_order(HappensBefore(self.r), self.notes)
 
 
-def machine_order(r: Relations, notes: list[str], *, quick: bool = False) -> Iterator[Refuted]:
+def machine_order(hb: HappensBefore, notes: list[str]) -> Iterator[Refuted]:
     """Every pair of conflicting accesses is ordered on the machine; `notes` gains what is worth knowing."""
-    hb = HappensBefore(r, quick=quick)
+    r = hb.r
     for n in hb.idle_waits():
         notes.append(f"the wait at {'.'.join(map(str, r.sites[n].position))} covers no copy")
     if not is_concurrent(r.program):
