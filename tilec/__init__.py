@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         target,
         tiles,
         tune,
+        tune_mix,
         warps_needed,
         waves,
         work_ms,
@@ -62,7 +63,7 @@ _HOME = {
     **dict.fromkeys(
         (
             *("compile", "pick"),
-            *("Compiled", "Kernel", "Measure", "Schedule", "kernel", "load", "target", "tune", "workload"),
+            *("Compiled", "Kernel", "Measure", "Schedule", "kernel", "load", "target", "tune", "tune_mix", "workload"),
             *("occupancy", "pipeline_time", "roofline"),
             *("SharedTile", "bank_rounds", "global_sectors", "operand_sharing", "tiles", "waves"),
             *("blocks_needed", "bytes_in_flight", "effective_bandwidth", "loads_needed", "warps_needed"),
@@ -129,6 +130,7 @@ __all__ = [
     "target",
     "tiles",
     "tune",
+    "tune_mix",
     "warps_needed",
     "waves",
     "work_ms",

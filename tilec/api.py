@@ -59,6 +59,7 @@ from tilec.schedule import schedule as base
 from tilec.schedule.core import Primitive, primitives
 from tilec.search import cpu
 from tilec.search.measure import Measure
+from tilec.search.mix import Mixed, check_mix, combine
 from tilec.search.result import Tuned
 from tilec.search.tune import tune as search_tune
 from tilec.targets import Target
@@ -387,6 +388,22 @@ def tune(
     return search_tune(kernel, sizes, target, space, schedule, how, budget, seed, database, face=face, **options)
 
 
+def tune_mix(
+    kernel: Kernel,
+    shapes: Sequence[tuple[Mapping[str, int], float]],
+    target: str | Target = "h100-sxm",
+    **options: Any,
+) -> Mixed:
+    """One schedule for a mix of shapes: `[({"M": 64}, 3), ({"M": 1}, 97)]` are sizes with frequencies.
+
+    Every shape is searched as by `tune`, whose options these are; of the candidates that fit all shapes, the one of the least
+    expected time is `.best`; `.candidate(n)` is it in full at the n-th shape, `.price` what one schedule for all costs over one
+    for each. With `measure=`, measured times count where every shape has them.
+    """
+    pairs = check_mix(shapes)
+    return combine(pairs, [tune(kernel, sizes, target, **options) for sizes, _ in pairs])
+
+
 __all__ = [
     "CallProgram",
     "Compiled",
@@ -432,6 +449,7 @@ __all__ = [
     "target",
     "tiles",
     "tune",
+    "tune_mix",
     "warps_needed",
     "waves",
     "work_ms",

@@ -9,6 +9,7 @@ from tilec.cost.amounts import Held, Traffic, number
 from tilec.cost.blockterms import block_terms
 from tilec.cost.cost import Cost, LaunchCost
 from tilec.cost.counting import Runs, barriers, flows, work
+from tilec.cost.cpu import cpu_time
 from tilec.cost.fit import misfits
 from tilec.cost.kernel_time import Kernel
 from tilec.cost.launches import Launch, launches
@@ -120,7 +121,10 @@ def _launch(
         touched_here = {f.buffer for f in mine.flows}
         fewest = sum(number(c, given, "least bytes") for (b, _), c in least.items() if b in touched_here)
         operations = {k: number(c, given, "operations") for k, c in done.items()}
-        if machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
+        if machine.kind == "cpu" and machine.threads:
+            top = program.body[step.sites[0].position[0]]
+            time = cpu_time(program, top, machine, given, threads, first=n == 0)
+        elif machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
             held = registers if registers is not None else resident.floor
             kernel = _kernel(
                 program, step, runs, mine, number(blocks, given, "blocks"), per_block, held, footprint["shared"], given, registers

@@ -32,7 +32,8 @@ Choice = str | int
 class Recipe:
     """name: unique in a program. choices: the structural decisions. space: the knobs that are left, with plausible values.
     apply: a fresh schedule and a value of each knob (any integers >= 1, dividing the sizes or not) -> the schedule, or the
-    ScheduleError or LegalityError of the step that cannot be made. sentence: what the structure does.
+    ScheduleError or LegalityError of the step that cannot be made. sentence: what the structure does. fits: is a candidate worth
+    pricing?
     """
 
     name: str
@@ -40,6 +41,7 @@ class Recipe:
     space: dict[str, tuple[int, ...]]
     apply: Callable[[Schedule, Mapping[str, int]], Schedule]
     sentence: str
+    fits: Callable[[Mapping[str, int]], bool] = lambda knobs: True
 
 
 def derive(program: Program) -> list[Recipe]:

@@ -108,6 +108,12 @@ class Tuned:
             n += 1
         return out
 
+    def at(self, n: int) -> Candidate:
+        """The n-th of the ranking in full, whatever comes of it."""
+        if n not in self._built:
+            self._built[n] = self.build(self.rows[n])
+        return self._built[n]
+
     def replace_first(self, count: int, rows: Sequence[Row], built: Mapping[int, Candidate]) -> None:
         """New rows, with their candidates by position, in place of the first `count`."""
         rest = {k - count + len(rows): c for k, c in self._built.items() if k >= count}

@@ -24,13 +24,15 @@ Apply = Callable[[Schedule, Mapping[str, Any]], Schedule]
 
 @dataclass(frozen=True)
 class Structure:
-    """name: for tables. choices: what is fixed. space: the tile sizes that are left. apply: schedule and knobs -> schedule."""
+    """name: for tables. choices: what is fixed. space: the tile sizes that are left. apply: schedule and knobs -> schedule.
+    fits: is a candidate worth pricing?"""
 
     name: str
     choices: Mapping[str, Any]
     space: Space
     apply: Apply
     sentence: str = "the schedule as given"
+    fits: Callable[[Mapping[str, Any]], bool] = lambda knobs: True
 
 
 @dataclass(frozen=True)

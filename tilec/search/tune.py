@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilec.cost.bulk import Columns, evaluate
+from tilec.cost.cpu import program_time
 from tilec.cost.fit import register_misfit
 from tilec.cost.occupancy import check_launch
 from tilec.cost.price import price
@@ -17,6 +19,7 @@ from tilec.errors import LegalityError, ResourceError, ScheduleError, TilecError
 from tilec.ir.program import Program
 from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import HasProgram, Schedule, start
+from tilec.search.cpu_space import cpu_recipes
 from tilec.search.measure import Measure
 from tilec.search.measured import measure_with
 from tilec.search.recipes import derive
@@ -28,6 +31,7 @@ from tilec.targets import Target, load
 
 APART = 12  # candidates priced one by one in a structure without formulas
 THREADS = 256  # per block of a GPU, where neither the caller nor the schedule says
+CPU_CANDIDATES = 96  # priced on a CPU, over all structures, unless told otherwise
 MOST_CANDIDATES = 1_000_000  # of a space given by the person: all are priced and kept
 
 Progress = Callable[[str, int, int], None]
@@ -59,6 +63,7 @@ def tune(
     registers: int | None = None,
     reassociate: str | Iterable[str] | None = None,
     contract: bool = False,
+    priced: int | None = None,
     progress: Progress | None = None,
     face: Callable[[Schedule], Schedule] = lambda s: s,
 ) -> Tuned:
@@ -69,8 +74,9 @@ def tune(
     measure: True or a Measure: the best by the model are compiled, verified and timed on this machine (search/measure.py); or a
     function that runs a schedule and returns seconds. budget: how many candidates at most (default: 16; 8 for a function).
     database: a SQLite file that keeps measurements. seed: which candidates are sampled where not all can be priced. threads,
-    registers: per block (256 on a GPU) and per thread, where the schedule does not say. progress(stage, done, total) is called.
-    Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
+    registers: per block (256 on a GPU) and per thread, where the schedule does not say; on a CPU `threads` are its threads.
+    priced: about how many candidates are priced on a CPU, drawn from the seed (default 96). progress(stage, done, total) is
+    called. Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
     """
     program = kernel if isinstance(kernel, Program) else kernel.program
     machine = load(target)
@@ -86,7 +92,8 @@ def tune(
     bound = start(program, given, **permissions)
     opened = start(program, {}, **permissions)
     memo: Memo = {}
-    structures = _structures(program, opened, bound, space, schedule, memo)
+    on_cpu = machine.kind == "cpu" and bool(machine.threads)
+    structures = _structures(program, opened, bound, space, schedule, memo, machine if on_cpu else None)
     rejected = _Rejections()
     notes: list[str] = []
     parts: list[tuple[Judged, list[Row]]] = []
@@ -100,7 +107,11 @@ def tune(
         if judged.refusal is not None:
             rejected.add(_reason(judged.refusal), len(structure.space), f"{structure.name}: {judged.refusal}")
             continue
-        if judged.formulas is not None:
+        if on_cpu:
+            rows = _by_cpu_model(
+                judged, bound, machine, threads, seed, memo, -(-(priced or CPU_CANDIDATES) // len(structures)), rejected, notes
+            )
+        elif judged.formulas is not None:
             rows = _in_bulk(judged, machine, given, threads, rejected)
         else:
             rows = _one_by_one(judged, bound, machine, given, threads, registers, seed, memo, rejected, notes)
@@ -155,11 +166,13 @@ def _structures(
     space: Mapping[str, Sequence[Any]] | None,
     schedule: Callable[..., Schedule] | None,
     memo: Memo,
+    cpu: Target | None,
 ) -> list[Structure]:
     if schedule is None:
         if space is not None:
             raise ScheduleError("tune(space=…): knobs need the function that uses them: give schedule=lambda s, BM, …: s.…")
-        return [Structure(r.name, r.choices, Space.of(r.space), r.apply, r.sentence) for r in derive(opened.program)]
+        found = derive(opened.program) if cpu is None else cpu_recipes(bound.program, cpu)
+        return [Structure(r.name, r.choices, Space.of(r.space), r.apply, r.sentence, r.fits) for r in found]
     if not callable(schedule):
         raise ScheduleError(f"tune(schedule={schedule!r}): give a function of a fresh schedule and the knobs")
     axes = Space.of({} if space is None else space)
@@ -285,6 +298,43 @@ def _one_by_one(
                 cost.time,
             )
         )
+    return out
+
+
+def _by_cpu_model(
+    judged: Judged,
+    bound: Schedule,
+    machine: Target,
+    threads: int | None,
+    seed: int,
+    memo: Memo,
+    most: int,
+    rejected: _Rejections,
+    notes: list[str],
+) -> list[Row]:
+    """Candidates on a CPU, each by the model of cost/cpu.py: traffic by the model, too; flops are those of the first one
+    priced."""
+    structure = judged.structure
+    fitting = [n for n in range(len(structure.space)) if structure.fits(structure.space.at(n))]
+    rejected.add(
+        "does not fit",
+        len(structure.space) - len(fitting),
+        f"{structure.name}: more accumulators than registers",
+    )
+    picked = fitting
+    if len(fitting) > most:
+        picked = sorted(random.Random(seed).sample(fitting, most))
+        notes.append(f"{structure.name}: {len(picked)} of {len(fitting)} candidates priced, drawn from the seed")
+    out: list[Row] = []
+    for n in picked:
+        knobs = structure.space.at(n)
+        try:
+            made = unproved_schedule(structure.apply, bound, knobs, memo)
+            seconds, bytes_ = program_time(made.program, machine, {}, threads)
+        except TilecError as e:
+            rejected.add(_reason(e), 1, f"{_label(structure.name, knobs)}: {e}")
+            continue
+        out.append(Row(structure.name, {**structure.choices, **knobs}, round(bytes_), 0, 0, 0, seconds))
     return out
 
 
