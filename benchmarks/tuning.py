@@ -1,4 +1,4 @@
-"""`python -m benchmarks.tuning [--count N] [--only gemm|chain] [--threads N] [--write PAGE]`: how well the model of the host ranks.
+"""`python -m benchmarks.tuning [--count N] [--only gemm|chain] [--write PAGE]`: how well the model of the host ranks.
 
 Compiles and times `count` candidates of one GEMM and one elementwise chain, all of them checked against the reference, and
 reports the rank correlation of the model, and what trusting it costs; then what tuning gives in ten and in sixty seconds.
@@ -193,9 +193,10 @@ def section(results: list[Result], machine: Target, threads: int) -> str:
     )
     lines = [MARK[0], "", "## Tuning on a CPU", ""]
     lines += [
-        f"The model of `host` against compiled and checked candidates: {machine.title}, {threads} thread(s). Regret: how much slower",
-        "the best of the model's first one and eight is than the best of all that were measured. 10 s, 60 s: what `tune` finds with",
-        "that budget for measuring, how many candidates it measured, and how long it took in all. Memory: the tuner's own peak.",
+        f"The model of `host` against compiled and checked candidates: {machine.title}, {threads} thread(s). Regret: how much",
+        "slower the best of the model's first one and eight is than the best of all that were measured. 10 s, 60 s: what `tune`",
+        "finds with that budget for measuring, how many candidates it measured, and how long it took in all. Memory: the tuner's",
+        "own peak.",
         "",
         f"| {' | '.join(heads)} |",
         f"|{'---|' * len(heads)}",

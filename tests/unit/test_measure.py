@@ -324,6 +324,23 @@ def test_measuring_over_a_process_pool(tmp_path: Path):
     assert tune(database=tmp_path / "pool.sqlite").measurement.known == 5  # the same machine, the same environment
 
 
+def test_measuring_over_a_dask_cluster():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        r = tune(executor=client.get_executor())
+        mixed = tune(f"{BAD}:mixed", executor=client.get_executor(), limit=0.5)
+    assert r.measurement.measured == 5 and r.rejected == {}
+    assert {k: v.count for k, v in mixed.rejected.items()} == {
+        "timed out": 1,
+        "crashed": 1,
+        "wrong result": 1,
+        "does not compile": 1,
+    }
+
+
 def test_a_pool_whose_worker_dies_is_counted():
     with ProcessPoolExecutor(1) as pool:
         r = tune(f"{BAD}:dies_in_pool", executor=pool, tiles={"BN": [16, 32]})

@@ -122,8 +122,7 @@ def _launch(
         fewest = sum(number(c, given, "least bytes") for (b, _), c in least.items() if b in touched_here)
         operations = {k: number(c, given, "operations") for k, c in done.items()}
         if machine.kind == "cpu" and machine.threads:
-            top = program.body[step.sites[0].position[0]]
-            time = cpu_time(program, top, machine, given, threads, first=n == 0)
+            time = cpu_time(program, program.body[step.number], machine, given, threads, first=n == 0)
         elif machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
             held = registers if registers is not None else resident.floor
             kernel = _kernel(
