@@ -145,10 +145,15 @@ def measured(kernel: Kernel, numbers: dict[str, int], made: Callable, o: argpars
         settings = Measure(candidates=len(candidates), seconds=o.seconds, repeats=5, threads=o.threads)
         run = Run(settings, kernel.program, numbers, 0, store, lambda stage, done, total: print(stage, done, total, flush=True))
         run.measure_all(candidates)  # type: ignore[arg-type]
-    good = [(candidates[n].predicted, o.seconds) for n, o in run.outcomes.items() if o.failure is None and o.seconds]
-    for o in run.outcomes.values():
-        if o.failure is not None:
-            failed[o.failure] = failed.get(o.failure, 0) + 1
+    good = [(candidates[n].predicted, x.seconds) for n, x in run.outcomes.items() if x.failure is None and x.seconds]
+    for x in run.outcomes.values():
+        if x.failure is not None:
+            failed[x.failure] = failed.get(x.failure, 0) + 1
+    print(regret([p for p, _ in good], [s for _, s in good]), flush=True)
+    if o.points:
+        o.points.mkdir(parents=True, exist_ok=True)
+        rows = [[dict(candidates[n].knobs), candidates[n].predicted, x.seconds, x.failure] for n, x in run.outcomes.items()]
+        (o.points / f"{kernel.name}.json").write_text(json.dumps(rows))
     took = time.monotonic() - began
     budgets = []
     for budget in (10.0, 60.0):
@@ -234,6 +239,9 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--size", type=int, default=512, help="of the GEMM (default 512)")
     p.add_argument("--write", type=Path, metavar="PAGE")
     p.add_argument("--json", type=Path, metavar="FILE")
+    p.add_argument(
+        "--points", type=Path, metavar="FOLDER", help="write every candidate with its predicted and measured seconds there"
+    )
     o = p.parse_args(argv)
     results = []
     if o.only != "chain":
