@@ -303,7 +303,7 @@ def test_data_has_stable_keys_and_costs_pickle():
     assert list(d) == [
         "name", "target", "sizes", "traffic", "fill", "footprint", "footprint_marks", "working_set", "working_set_timeline",
         "flops", "flops_by_kind", "intensity", "lower_bound", "launches", "barriers",
-        "occupancy", "time", "time_range", "bound", "launch",
+        "occupancy", "time", "time_range", "bound", "time_levels", "unchecked", "capacity_bound", "launch",
         "notes", "problems",
     ]  # fmt: skip
     assert d["traffic"]["global"]["buffers"]["A"]["read"] == 1536 * MIB

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilec.cost.checked import unchecked
+from tilec.cost.explain_time import time_lines, us
+from tilec.cost.lower_bound import fast_memory
 from tilec.errors import ResourceError
 from tilec.ir.closed import Closed
 from tilec.ir.closed_text import pretty_bytes
@@ -28,10 +31,7 @@ def explain(c: Cost) -> str:
                 part = c.traffic.formula(memory, direction, b)
                 if part.terms:
                     lines.append(f"    {direction} {b} {_bytes(part, c)}" + _formula(part, c))
-    if c.traffic.flows and _known(c, c.lower_bound_formula()):
-        least, moved = c.lower_bound("global"), c.traffic.total("global")
-        ratio = f", the traffic is {moved / least:.3g} times that" if least and moved else ""
-        lines.append(f"  lower bound {pretty_bytes(least)} (inputs read once, outputs written once){ratio}")
+    lines += _bound_lines(c)
     for memory in c.footprint:
         per = {"global": "distinct bytes", "register": "per thread"}.get(memory, "per block")
         lines.append(f"  {memory} footprint {_bytes(c.footprint.formula(memory), c)} ({per}): " + _parts(c, memory))
@@ -48,9 +48,29 @@ def explain(c: Cost) -> str:
     lines.append(f"  launches {c.launches}" + (f", barriers {c.barriers:,}" if _barriers(c) else ""))
     if c.occupancy is not None:
         lines.append(f"  occupancy {c.occupancy}")
-    lines += _time_lines(c)
+    lines += time_lines(c)
     lines += [f"  note: {n}" for n in c.notes]
     return "\n".join(lines)
+
+
+def _bound_lines(c: Cost) -> list[str]:
+    """What any schedule must move, and what this one moves in its place."""
+    if not c.traffic.flows or not _known(c, c.lower_bound_formula(), c.traffic.formula("global")):
+        return []
+    least, moved = c.lower_bound("global"), c.traffic.total("global")
+    ratio = f", the traffic is {moved / least:.3g} times that" if least and moved else ""
+    lines = [f"  lower bound {pretty_bytes(least)} (inputs read once, outputs written once){ratio}"]
+    near = None if c.target is None else fast_memory(c.target)
+    if near is None:
+        return lines
+    bound = c.capacity_bound(near[0])
+    if bound.capacity > least and bound.gap is not None:
+        lines.append(
+            f"    {pretty_bytes(bound.capacity)} with {pretty_bytes(near[0])} near the arithmetic ({near[1]}): {bound.formula} "
+            f"and lower terms; the traffic is {bound.gap:.3g} times that"
+        )
+        lines.append(f"    a perfect schedule would move as much with {pretty_bytes(bound.same_as or 0)}")
+    return lines
 
 
 def compare(a: Cost, b: Cost) -> str:
@@ -79,11 +99,27 @@ def compare(a: Cost, b: Cost) -> str:
     if a.occupancy is not None and b.occupancy is not None:
         row("blocks per SM", a.occupancy.blocks, b.occupancy.blocks)
     if a.estimate is not None and b.estimate is not None:
-        row("time (estimate)", a.time, b.time, lambda v: f"{v * 1e6:.4g} us")
+        row("time (estimate)", a.time, b.time, us)
+        left, right = dict(a.estimate.terms), dict(b.estimate.terms)
+        for level in dict.fromkeys((*left, *right)):
+            row(f"  {level}", left.get(level, 0.0), right.get(level, 0.0), us)
         rows.append(("bound", a.bound, b.bound, "same" if a.bound == b.bound else ""))
     widths = [max(len(r[n]) for r in rows) for n in range(4)]
     lines = [f"{r[0]:<{widths[0]}}  {r[1]:>{widths[1]}}  {r[2]:>{widths[2]}}  {r[3]:>{widths[3]}}".rstrip() for r in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_verdict(a, b)])
+
+
+def _verdict(a: Cost, b: Cost) -> list[str]:
+    """What makes one beat the other: the level that binds the slower one, next to what it is in the faster one."""
+    if a.estimate is None or b.estimate is None or not a.time or not b.time or a.time == b.time:
+        return []
+    fast, slow, words = (a, b, ("first", "second")) if a.time < b.time else (b, a, ("second", "first"))
+    level = slow.bound
+    there, here = dict(slow._time.terms)[level], dict(fast._time.terms).get(level, 0.0)
+    return [
+        f"the {words[0]} is {slow.time / fast.time:.3g} times as fast: the {words[1]} is bound by {level}, {us(there)}, which is "
+        f"{us(here)} in the {words[0]}, bound by {fast.bound}"
+    ]
 
 
 def data(c: Cost) -> dict[str, Any]:
@@ -130,6 +166,9 @@ def data(c: Cost) -> dict[str, Any]:
         "time": None if time is None else time.seconds,
         "time_range": None if time is None else [time.low, time.high],
         "bound": None if time is None else time.bound,
+        "time_levels": None if time is None else dict(time.terms),
+        "unchecked": list(unchecked(c)),
+        "capacity_bound": _capacity_data(c),
         "launch": [
             {
                 "name": one.name,
@@ -148,6 +187,16 @@ def data(c: Cost) -> dict[str, Any]:
     }
 
 
+def _capacity_data(c: Cost) -> dict[str, Any] | None:
+    """The bound for what is near one core's arithmetic; None where that, or a size, is not known."""
+    near = None if c.target is None else fast_memory(c.target)
+    if near is None or not _known(c, c.lower_bound_formula(), c.traffic.formula("global")):
+        return None
+    b = c.capacity_bound(near[0])
+    keys = ("capacity_bytes", "capacity", "bytes", "gap", "formula", "same_as", "compulsory_from")
+    return {k: getattr(b, k) for k in keys}
+
+
 def _occupancy(c: Cost) -> dict[str, Any]:
     o = c.occupancy
     assert o is not None
@@ -160,33 +209,6 @@ def _occupancy(c: Cost) -> dict[str, Any]:
         "unknown": list(o.unknown),
         "gain": None if o.gain is None else str(o.gain),
     }
-
-
-def _time_lines(c: Cost) -> list[str]:
-    time = c.estimate
-    if time is None:
-        return []
-    low, high = time.low * 1e6, time.high * 1e6
-    rule = "level by level" if any(one.estimate is not None and one.estimate.detail for one in c.launch) else "by roofline"
-    lines = [f"  time about {time.seconds * 1e6:.4g} us, bound by {time.bound} (estimate {rule}; from {low:.4g} to {high:.4g})"]
-    if time.left_out:
-        lines.append(f"    left out: {', '.join(time.left_out)}")
-    for one in c.launch:
-        if one.estimate is None:
-            continue
-        if len(c.launch) > 1:
-            lines.append(f"    launch {one.name}: {one.estimate.seconds * 1e6:.4g} us, bound by {one.bound}")
-        if one.estimate.detail is not None:
-            share = ", ".join(f"{n} {t * 1e6:.4g} us ({t / one.estimate.seconds:.0%})" for n, t in one.estimate.terms if t > 0)
-            lines.append(f"    {share}")
-    if c.target is not None:
-        for one in c.launch:
-            w = one.waves(c.target) if one.is_bound else None
-            if w is not None:
-                lines.append(
-                    f"    {one.name}: {w.blocks:,} blocks in {w.waves} waves of {w.resident:,} ({float(w.efficiency):.1%})"
-                )
-    return lines
 
 
 def _known(c: Cost, *formulas: Closed) -> bool:

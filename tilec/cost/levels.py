@@ -1,6 +1,7 @@
 """What crosses each level of a machine, and how fast it may: the points and roofs of a roofline.
 
-global: DRAM at its bandwidth.
+On a GPU where the time is known level by level (cost/kernel_time.py): DRAM behind L2, L2 behind the SMs, and what passes shared
+memory. Elsewhere the traffic of global memory, at the machine's bandwidth.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.cost.kernel_time import L2_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE
 from tilec.cost.operations import FLOPS
 from tilec.targets import Target
 
@@ -21,7 +23,7 @@ class Level:
     """A level of memory: bytes that cross it in one run, and bytes per second that may."""
 
     name: str
-    bytes: int
+    bytes: float
     bandwidth: float
 
     def intensity(self, flops: int) -> float:
@@ -37,12 +39,38 @@ class Roof:
     rate: float
 
 
+def l2_bandwidth(machine: Target) -> float:
+    """Bytes per second between L2 and all SMs: the machine's figure, at most what the SMs' ports pass."""
+    ports = machine.cores * machine.clock * L2_BYTES_PER_CYCLE
+    found = machine.figure.get("l2_bandwidth")
+    return ports if found is None else min(ports, found.value)
+
+
+def shared_bandwidth(machine: Target) -> float:
+    """Bytes per second of all SMs' shared memory."""
+    return machine.cores * machine.clock * SHARED_BYTES_PER_CYCLE
+
+
 def levels(cost: Cost) -> tuple[Level, ...]:
     """The levels with a rate that the program moves bytes across, the far one first. Sizes must be known."""
     machine = cost.target
     if machine is None or not machine.figures:
         return ()
-    out = [Level("global", cost.traffic.total("global"), machine.bandwidth)]
+    times = [one.estimate for one in cost.launch]
+    details = [t.detail for t in times if t is not None and t.detail is not None]
+    if not details or len(details) < len(times):
+        out = [Level("global", cost.traffic.total("global"), machine.bandwidth)]
+        return tuple(x for x in out if x.bytes)
+    dram, l2 = (sum(float(getattr(t, name)) for t in details) for name in ("dram_bytes", "l2_bytes"))
+    # the busiest SM's seconds, over all blocks
+    shared = 0.0
+    for one, t in zip(cost.launch, details, strict=True):
+        shared += float(t.levels["shared"]) / float(t.per_sm) * one.blocks * machine.clock * SHARED_BYTES_PER_CYCLE
+    out = [
+        Level("global", dram, machine.bandwidth),
+        Level("l2", l2, l2_bandwidth(machine)),
+        Level("shared", shared, shared_bandwidth(machine)),
+    ]
     return tuple(x for x in out if x.bytes)
 
 

@@ -1,0 +1,56 @@
+"""What the predicted time was held against (docs/model.md), and in what a program is outside of it.
+
+Checked: sums of products on NVIDIA GPUs, one launch, in f32 on the vector unit over whole tuning spaces and a library's launches,
+in f16 and bf16 on the matrix unit against published tables. Order of schedules is checked better than seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.targets import Target
+
+if TYPE_CHECKING:
+    from tilec.cost.cost import Cost
+
+# By generation: on which machine's public measurements times were compared, over which capability they stand.
+MEASURED = {
+    "8.0": "A100",
+    "8.6": "RTX 3090, RTX A6000",
+    "9.0": "H100",
+    "10.0": "B200",
+    "12.0": "RTX 5090",
+}
+DTYPES = ("f32", "f16", "bf16")
+
+
+def unchecked(c: Cost) -> tuple[str, ...]:
+    """Why no public measurement stands behind this prediction; () where some does."""
+    machine = c.target
+    if machine is None:
+        return ()
+    if machine.kind != "gpu":
+        return (f"no measurement of a program on {machine.name} was compared ({machine.kind}, roofline only)",)
+    return tuple([*_machine(machine), *_program(c)])
+
+
+def _machine(machine: Target) -> list[str]:
+    capability = machine.limits.compute_capability if machine.limits is not None else ""
+    if capability in MEASURED:
+        return []
+    have = ", ".join(f"{k} ({v})" for k, v in MEASURED.items())
+    return [f"no measurement on compute capability {capability} was compared, only on {have}"]
+
+
+def _program(c: Cost) -> list[str]:
+    out: list[str] = []
+    matrix = {key.matrix for one in c.launch for key, _ in one.work if key.matrix}
+    if not matrix:
+        out.append("no measurement of a kernel without a sum of products was compared")
+    elif not matrix <= set(DTYPES):
+        out.append(f"products in {', '.join(sorted(matrix - set(DTYPES)))}; compared were {', '.join(DTYPES)}")
+    if not all(one.is_bound for one in c.launch):
+        out.append("loops that are not bound to blocks")
+    if sum(one.is_bound for one in c.launch) > 1:
+        out.append("several launches: they are added up, and what a cache keeps between them is not seen")
+    return out
