@@ -16,6 +16,7 @@ from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
 from tilec.lang import bf16, f32, i8, kernel, sizes
 from tilec.runtime import c_callable
+from tilec.runtime.bound import bounds
 from tilec.runtime.c_pack import Packed
 from tilec.schedule.schedule import Schedule, start
 
@@ -174,3 +175,36 @@ def test_packed_arrays_are_checked() -> None:
         g.pack(W=w)
     with pytest.raises(LanguageError, match="dtype float64"):
         f.pack(W=w.astype(np.float64))
+
+
+# -- what is permitted stays within a bound that is computed in higher precision ---------------------------------------------
+
+
+def turned(s: Schedule) -> Schedule:
+    return s.split("k", 8, into=("ko", "kk")).reorder("kk", "ko")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "change"),
+    [
+        ({"contract": True}, lambda s: s),
+        ({"reassociate": "acc"}, lambda s: s.split("k", 8, into=("ko", "kk")).reorder("kk", "ko")),
+        (
+            {"reassociate": "acc", "contract": True},
+            lambda s: s.split("k", 4, into=("ko", "kk")).reorder("kk", "ko").split_reduction("kk"),
+        ),
+    ],
+)
+def test_permitted_results_are_within_the_bound(permissions: dict, change, tmp_path: Path) -> None:
+    s = change(start(product, **permissions))
+    compiled = function(s.program, tmp_path)
+    numbers = {"M": 5, "N": 9, "K": 67}
+    rng = np.random.default_rng(9)
+    a, w = rng.standard_normal((5, 67)).astype(np.float32), rng.standard_normal((67, 9)).astype(np.float32)
+    value, error = bounds(s.program.source, {"A": a, "W": w}, numbers, {})["Y"]
+    y = np.zeros((5, 9), np.float32)
+    compiled.raw({"A": a, "W": w, "Y": y}, numbers, {}, 1)()
+    strict = interp.run(product.program, {"A": a, "W": w})["Y"]
+    assert (y.view(np.uint32) != strict.view(np.uint32)).any(), "the permission is used"
+    assert (np.abs(y - value) <= error).all()
+    assert not (np.abs(y + np.float32(0.01) - value) <= error).all(), "the bound is tight enough to tell"

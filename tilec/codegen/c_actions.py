@@ -43,11 +43,23 @@ class Actions(Lines):
         n = place.width if wide else 1
         back = c_convert.decode(self.helpers, cell.buffer.dtype, n)
         arithmetic = DTYPES[cell.buffer.dtype].arithmetic
+        if back and not wide and place.lanes is not None and cell.at:
+            wide, n = True, place.width  # the same element for all lanes: spread first, one conversion of a vector
+            back, text = self._spread(cell.buffer.dtype, text, n)
         value = Value(f"{back}({text})" if back else text, arithmetic, wide)
         if not cell.at or not (place.lanes or place.unrolled):
             return value
         kind = self.helpers.type(HOLDS[arithmetic], n)
         return Value(self.named(value.text, kind, cell.name, place), arithmetic, wide)
+
+    def _spread(self, dtype: str, text: str, n: int) -> tuple[str, str]:
+        """(helper, its argument) for one narrow element as an arithmetic value in every lane."""
+        h, short = self.helpers, ELEMENT[dtype]
+        if dtype == "bf16":  # twice in each lane, then its lower copy shifted out
+            t, u = h.type("f32", n), h.type("u32", n)
+            body = f"return ({t})(({u}){h.splat('u16', 2 * n)}(x) << 16);"
+            return h.define(f"{t}_spread_bf16", t, "u16 x", body), text
+        return c_convert.decode(h, dtype, n), f"{h.splat(short, n)}({text})"
 
     def index(self, aff: Aff, place: Place) -> Value:
         e, scope = place.aff(aff), self.scope(place)

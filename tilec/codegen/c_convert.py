@@ -22,10 +22,14 @@ _F8 = {"f8e4m3": (20, 120, "16384.0f", 448.0, 0x7F), "f8e5m2": (21, 112, "128.0f
 
 
 def _lanes(h: Helpers, lanes: int):
-    """(cast of values, cast of bits, select) as text, the same for scalars and vectors."""
+    """(cast of values, cast of bits, select, integers of another width) as text, the same for scalars and vectors."""
 
     def convert(to: str, x: str) -> str:
         return f"({to}){x}" if lanes == 1 else f"__builtin_convertvector({x}, {h.type(to, lanes)})"
+
+    def resize(to: str, short: str, x: str) -> str:
+        """Integers, to more bits or to fewer that hold them."""
+        return f"({to}){x}" if lanes == 1 else f"{h.resize(to, short, lanes)}({x})"
 
     def bits(to: str, short: str, x: str) -> str:
         return f"{h.bits(to, short)}({x})" if lanes == 1 else f"({h.type(to, lanes)})({x})"
@@ -36,7 +40,7 @@ def _lanes(h: Helpers, lanes: int):
         h.type(short, lanes)
         return f"{h.select(short, lanes)}({m}, {a}, {b})"
 
-    return convert, bits, select
+    return convert, bits, select, resize
 
 
 def constant(h: Helpers, short: str, lanes: int, text: str) -> str:
@@ -49,15 +53,15 @@ def decode(h: Helpers, dtype: str, lanes: int) -> str:
     if DTYPES[dtype].direct:
         return ""
     raw, to = ELEMENT[dtype], HOLDS[DTYPES[dtype].arithmetic]
-    convert, bits, select = _lanes(h, lanes)
+    _, bits, select, resize = _lanes(h, lanes)
     t, u, f = h.type(raw, lanes), h.type("u32", lanes), h.type("f32", lanes)
     result = h.type(to, lanes)
 
     def body() -> str:
         if dtype == "i8":
-            return f"return {convert('i32', 'r')};"
+            return f"return {resize('i32', 'i8', 'r')};"
         if dtype == "bf16":
-            wide = convert("u32", "r")
+            wide = resize("u32", raw, "r")
             return f"return {bits('f32', 'u32', f'{wide} << 16')};"
         drop, sign, top, scale, special = {
             "f16": (13, 16, 0x8000, "0x1p112f", 0x7C00),
@@ -66,7 +70,7 @@ def decode(h: Helpers, dtype: str, lanes: int) -> str:
         }[dtype]
         value = bits("f32", "u32", f"m << {drop}")
         lines = [
-            f"{u} w = {convert('u32', 'r')};",
+            f"{u} w = {resize('u32', raw, 'r')};",
             f"{u} m = w & {top - 1:#x}u;",
             f"{f} x = {value} * {scale};",
             f"{u} b = {bits('u32', 'f32', 'x')};",
@@ -95,7 +99,7 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
         return ""
     t, x = h.type(ELEMENT[dtype], lanes), h.type(short, lanes)
     name = f"{dtype}_from_{x}" + (f"_{rule}" if rule else "")
-    convert, _, _ = _lanes(h, lanes)
+    convert, _, _, _ = _lanes(h, lanes)
 
     def body() -> str:
         if rule is None and d.kind == "float" and dtype in ("f32", "f64"):
@@ -104,9 +108,9 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
             return _from_f32(h, dtype, lanes)
         if rule is None and source in ("i32", "bool") and dtype == "i8":
             low, high = (constant(h, "i32", lanes, v) for v in ("-128", "127"))
-            _, _, select = _lanes(h, lanes)
+            _, _, select, resize = _lanes(h, lanes)
             inner = select("i32", "x < -128", low, select("i32", "x > 127", high, "x"))
-            return f"return {convert('i8', inner)};"
+            return f"return {resize('i8', 'i32', inner)};"
         one = _general(h, dtype, rule)
         if lanes == 1:
             return f"return {one}((f64)x);"
@@ -117,7 +121,7 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
 
 def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
     """Nearest even out of f32."""
-    convert, bits, select = _lanes(h, lanes)
+    convert, bits, select, resize = _lanes(h, lanes)
     u, i, f = h.type("u32", lanes), h.type("i32", lanes), h.type("f32", lanes)
 
     def c(text: str) -> str:
@@ -128,7 +132,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
             [
                 f"{u} b = {bits('u32', 'f32', 'x')};",
                 f"{u} r = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;",
-                f"return {convert('u16', select('u32', 'x == x', 'r', c('0x7fc0u')))};",
+                f"return {resize('u16', 'u32', select('u32', 'x == x', 'r', c('0x7fc0u')))};",
             ]
         )
     if dtype in _F8 or dtype == "f16":
@@ -156,7 +160,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
         if dtype == "f16":
             lines.append(f"r = {select('u32', f'm >= {_bits(65520.0):#x}u', c('0x7c00u'), 'r')};")
         last = select("u32", "x == x", "r | s", c(f"{quiet:#x}u"))
-        lines.append(f"return {convert(ELEMENT[dtype], last)};")
+        lines.append(f"return {resize(ELEMENT[dtype], 'u32', last)};")
         return "\n".join(lines)
     top = constant(h, "f32", lanes, "127.0f" if dtype == "i8" else "0.0f")
     if dtype == "i8":
@@ -168,7 +172,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
                 f"y = {select('f32', 'y < -128.0f', low, 'y')};",
                 f"y = {select('f32', 'y > 127.0f', top, 'y')};",
                 f"{i} n = {bits('i32', 'f32', 'y + 12582912.0f')} - 0x4b400000;  // 1.5*2^23 leaves no bits for a fraction",
-                f"return {convert('i8', 'n')};",
+                f"return {resize('i8', 'i32', 'n')};",
             ]
         )
     assert dtype == "i32"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tilec.codegen.c_helpers import Helpers, number, vector
-from tilec.ir.functions import FUNCTIONS, Operand, Step
+from tilec.ir.functions import FUNCTIONS, Function, Operand, Step
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "iand": "&", "shl": "<<", "sar": ">>"}
 _COMPARE = {"lt": "<", "gt": ">", "eq": "==", "ieq": "=="}
@@ -13,16 +15,57 @@ def function(h: Helpers, name: str, lanes: int) -> str:
     """The helper's name: `silu_f32x8`."""
     t = h.type("f32", lanes)
     h.type("i32", lanes)
-    f = FUNCTIONS[name]
+    steps, result = simplified(FUNCTIONS[name])
 
     def body() -> str:
         # a bool is an int for scalars, a mask of i32 lanes for vectors
-        types = {step.name: {"f32": "f32", "i32": "i32", "bool": "bool"}[step.dtype] for step in f.steps} | {"x": "f32"}
-        steps = {step.name: step for step in f.steps}
-        lines = [f"const {_type(types[s.name], lanes)} {s.name} = {_step(h, s, steps, types, lanes)};" for s in f.steps]
-        return "\n".join([*lines, f"return {f.result};"])
+        known = {step.name: step for step in steps}
+        lines = [f"const {_type(s.dtype, lanes)} {s.name} = {_step(h, s, known, lanes)};" for s in steps]
+        return "\n".join([*lines, f"return {result};"])
 
     return h.define(f"{name}_{t}", t, f"{t} x", body)
+
+
+def simplified(f: Function) -> tuple[list[Step], str]:
+    """The steps with the same bits in fewer operations, and the name of the result.
+
+    Equal steps are one. Where a choice is between a/d·s and b/d, the choice is made before the division:
+    (c ? a : b) / d · (c ? s : 1), as a product with 1 is exact.
+    """
+    out: list[Step] = []
+    same: dict[str, str] = {}
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    for s in f.steps:
+        args = tuple(same.get(a, a) if isinstance(a, str) else a for a in s.args)
+        key = (s.op, tuple((type(a).__name__, repr(a)) for a in args))  # by repr: -0.0 is not 0.0
+        if key in found:
+            same[s.name] = found[key]
+            continue
+        found[key] = s.name
+        out.append(Step(s.name, s.op, args, s.dtype))
+    return _divided_once(out), same.get(f.result, f.result)
+
+
+def _divided_once(steps: list[Step]) -> list[Step]:
+    known = {s.name: s for s in steps}
+    uses = Counter(a for s in steps for a in s.args if isinstance(a, str))
+    out: list[Step] = []
+    for s in steps:
+        a, b = (known.get(str(x)) for x in s.args[1:]) if s.op == "select" else (None, None)
+        quotient = known.get(str(a.args[0])) if a is not None and a.op == "mul" else None
+        if a is None or b is None or quotient is None or quotient.op != "div" or b.op != "div" or quotient.args[1] != b.args[1]:
+            out.append(s)
+            continue
+        if any(uses[x.name] != 1 for x in (a, b, quotient)):
+            out.append(s)
+            continue
+        c, scale = s.args[0], a.args[1]
+        out = [x for x in out if x.name not in (a.name, b.name, quotient.name)]
+        out.append(Step(f"{s.name}n", "select", (c, quotient.args[0], b.args[0]), "f32"))
+        out.append(Step(f"{s.name}q", "div", (f"{s.name}n", b.args[1]), "f32"))
+        out.append(Step(f"{s.name}s", "select", (c, scale, 1.0), "f32"))
+        out.append(Step(s.name, "mul", (f"{s.name}q", f"{s.name}s"), "f32"))
+    return out
 
 
 def _type(dtype: str, lanes: int) -> str:
@@ -31,7 +74,7 @@ def _type(dtype: str, lanes: int) -> str:
     return vector(dtype, lanes)
 
 
-def _step(h: Helpers, s: Step, steps: dict[str, Step], types: dict[str, str], lanes: int) -> str:
+def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int) -> str:
     def arg(a: Operand, whole: bool = False) -> str:
         """whole: constants as a value of all lanes."""
         if isinstance(a, str):

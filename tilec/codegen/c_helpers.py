@@ -188,6 +188,34 @@ class Helpers:
 
         return self.define(f"select_{t}", t, f"{m} m, {t} a, {t} b", body)
 
+    def resize(self, to: str, short: str, lanes: int) -> str:
+        """Integers to more bits, or to fewer that hold their values; vectors (the compiler's own conversion splits them up)."""
+        t, x = self.type(to, lanes), self.type(short, lanes)
+
+        def body() -> str:
+            plain = f"return __builtin_convertvector(x, {t});"
+            wide, narrow = (to, short) if BYTES[to] > BYTES[short] else (short, to)
+            if BYTES[wide] != 4 or lanes not in (8, 16):
+                return plain
+            n, sign = 8 * BYTES[narrow], "i" if narrow[0] == "i" else "u"
+            if wide == to and lanes == 16:
+                register = "__m256i" if n == 16 else "__m128i"
+                return under("__AVX512F__", f"return ({t})_mm512_cvtep{sign}{n}_epi32(({register})x);", plain)
+            if wide == to:
+                source = "(__m128i)x" if n == 16 else "_mm_loadl_epi64((const __m128i *)(const void *)&x)"
+                return under("__AVX2__", f"return ({t})_mm256_cvtep{sign}{n}_epi32({source});", plain)
+            if lanes == 16:
+                return under("__AVX512F__", f"return ({t})_mm512_cvtepi32_epi{n}((__m512i)x);", plain)
+            half = "_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1)"
+            if n == 16:  # the values fit, so saturation changes none
+                pack = "us" if sign == "u" else "s"
+                return under("__AVX2__", f"return ({t})_mm_pack{pack}_epi32({half});", plain)
+            pack = "us" if sign == "u" else "s"
+            line = f"const __m128i y = _mm_packs_epi32({half});\nconst __m128i z = _mm_pack{pack}_epi16(y, y);\n"
+            return under("__AVX2__", f"{line}{t} r;\nmemcpy(&r, &z, sizeof r);\nreturn r;", plain)
+
+        return self.define(f"{t}_of_{x}", t, f"{x} x", body)
+
     def bits(self, to: str, short: str) -> str:
         """The same bits, scalars (vectors cast)."""
         return self.define(f"{to}_bits", to, f"{short} x", f"{to} y;\nmemcpy(&y, &x, sizeof y);\nreturn y;")
