@@ -83,7 +83,7 @@ def test_a_database_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @pytest.mark.skipif(not any(map(shutil.which, compiler.NAMES)), reason="no C compiler")
-def test_the_target_is_measured_and_kept(capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_target_is_measured(capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch):
     real = cli_commands.measure_host
     monkeypatch.setattr(cli_commands, "measure_host", lambda c, say: real(c, seconds=0.002, say=say))
     assert cli.main(["target", "host", "--measure", "--json"]) == 0
@@ -93,7 +93,7 @@ def test_the_target_is_measured_and_kept(capsys: pytest.CaptureFixture[str], cac
     assert "fma_f32 (1 thread)" in capsys.readouterr().out
 
 
-def test_without_a_compiler_the_host_is_marked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_without_a_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     assert cli.main(["target", "host", "--measure"]) == 2
