@@ -44,7 +44,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
         (["show", "gemm", "64"], "ScheduleError: '64' is no size: write M=1024"),
         (
             ["show", "gemm", "--form", "cuda"],
-            'ScheduleError: emit("cuda"): no such backend. Backends: pseudocode, tile, numpy, c',
+            'ScheduleError: emit("cuda"): no such backend. Backends: pseudocode, tile, numpy, c, triton',
         ),
         (["show", "gemm", "--schedule", "mine"], "ScheduleError: 'mine' is no schedule: write file.py:name or trace.json"),
         (["show", "nowhere.py"], "LanguageError: no file nowhere.py. A kernel is a library name (tilec list) or file.py:name"),

@@ -115,4 +115,5 @@ def test_text(name: str, golden: Callable[[str, str], None]) -> None:
 
 def test_no_text_is_left_over(request: pytest.FixtureRequest) -> None:
     expected = {f"{name}.{form}.txt" for name, forms in SHOWN.items() for form in forms}
-    assert {f.name for f in request.path.parent.glob("*.txt")} == expected
+    texts = {f.name for f in request.path.parent.glob("*.txt") if not f.name.endswith(".triton.txt")}  # those: test_triton.py
+    assert texts == expected

@@ -163,7 +163,7 @@ def test_emit_names_its_backends() -> None:
     assert "def scale_rows(" in s.emit("numpy")
     with pytest.raises(ScheduleError) as caught:
         s.emit("cuda")
-    assert str(caught.value) == 'emit("cuda"): no such backend. Backends: pseudocode, tile, numpy, c'
+    assert str(caught.value) == 'emit("cuda"): no such backend. Backends: pseudocode, tile, numpy, c, triton'
     with pytest.raises(ScheduleError, match="Backends: numpy, interpreter"):
         s.build("tile")
 

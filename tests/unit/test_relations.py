@@ -9,6 +9,7 @@ from tilec.poly.access import Relations
 from tilec.poly.dataflow import reference, value_flow
 from tilec.poly.isl import Map, Solver, UnionMap
 from tilec.poly.matrices import Frozen
+from tilec.poly.precedence import after
 from tilec.workloads import get
 
 TEXT = "{{ [a, b] -> [c, d] : {} }}"
@@ -28,13 +29,13 @@ TEXT = "{{ [a, b] -> [c, d] : {} }}"
 )
 def test_after(time: list[int | str], other: list[int | str], alike: tuple[str, ...], want: str):
     r = Relations(Solver(()), get("dot").program)
-    found = r.after(["a", "b"], [Aff.of(e) for e in time], ["c", "d"], [Aff.of(e) for e in other], alike)
+    found = after(r.solver, ["a", "b"], [Aff.of(e) for e in time], ["c", "d"], [Aff.of(e) for e in other], alike)
     assert found.is_equal(Map.read_from_str(r.solver.ctx, TEXT.format(want or "true")))
 
 
 def test_after_with_variables_that_are_alike():
     r = Relations(Solver(()), get("dot").program)
-    found = r.after(["a", "b"], [Aff.of("a"), Aff.of("b")], ["a", "d"], [Aff.of("a"), Aff.of("d")], ("a",))
+    found = after(r.solver, ["a", "b"], [Aff.of("a"), Aff.of("b")], ["a", "d"], [Aff.of("a"), Aff.of("d")], ("a",))
     assert found.is_equal(Map.read_from_str(r.solver.ctx, TEXT.format("a = c and b > d")))
 
 
