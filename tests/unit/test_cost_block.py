@@ -9,6 +9,8 @@ import pytest
 
 from tilec.cost.banks import bank_rounds
 from tilec.cost.block import block_figures
+from tilec.cost.bulk import evaluate as evaluate_all
+from tilec.cost.bulk import formulas
 from tilec.cost.lanes import lines, wavefronts
 from tilec.cost.launches import launches
 from tilec.cost.occupancy import occupancy
@@ -17,9 +19,9 @@ from tilec.cost.price import price
 from tilec.cost.products import Products
 from tilec.cost.requests import CUDA, OPENCL
 from tilec.cost.residents import l1_beside, residents
-from tilec.cost.separable import NotSeparable
+from tilec.cost.separable import Markers, NotSeparable
 from tilec.cost.term import Name, Num, evaluate, floor, multiply, names
-from tilec.cost.threadwork import Reader, ThreadWork, thread_work
+from tilec.cost.threadwork import NoFullTile, Reader, ThreadWork, full_work, thread_work
 from tilec.errors import TargetError
 from tilec.schedule.schedule import Schedule, start
 from tilec.targets import load
@@ -190,3 +192,47 @@ def test_vectors_of_a_struct_are_elements():
     s = tiled(vector=16, staged=False)  # 32 bytes of W at once
     by_front = {front: block_figures(work(s), load("rtx-3090"), {}, front) for front in (OPENCL, CUDA)}
     assert by_front[OPENCL].seconds[0] != by_front[CUDA].seconds[0]
+
+
+def on_threads(s: Schedule, TY: int, TX: int, RI: int, RJ: int, KB: int) -> Schedule:
+    """A tile of TY·RI × TX·RJ of `gemm`, RI × RJ results a thread, operands read from global memory."""
+    s = s.split("i", RI, into=("gi", "i1")).split("j", RJ, into=("gj", "j1"))
+    s = s.split("gi", TY, into=("bi", "ty")).split("gj", TX, into=("bj", "tx")).reorder("bi", "bj", "ty", "tx", "i1", "j1")
+    s = s.split("k", KB, into=("ko", "ki")).reorder("ty", "tx", "ko", "ki", "i1", "j1").place("acc", "register", at="bj")
+    s = s.bind("bi", "block.y").bind("bj", "block.x")
+    phases = [v.removesuffix(".ty") for v in s.loops if v.endswith(".ty")] or [""]
+    names = [f"{p}." if p else "" for p in phases]
+    return s.bind(tuple(f"{p}ty" for p in names), "thread.y").bind(tuple(f"{p}tx" for p in names), "thread.x")
+
+
+def test_a_structure_and_its_programs_take_the_same_time():
+    """Formulas at marker numbers against exact prices, for launches with bound threads."""
+    sizes = {"M": 256, "N": 512, "K": 128}
+    markers = Markers.of(("TY", "TX", "RI", "RJ", "KB"))
+    fresh = start(get("gemm").program, {})
+    found = formulas(on_threads(fresh, **dict(markers.values)).program, markers)
+    assert found.launches[0].inner is not None
+    rng = np.random.default_rng(2)
+    knobs = {k: rng.choice(v, 6) for k, v in {"TY": [4, 8], "TX": [8, 16], "RI": [1, 4], "RJ": [2, 4], "KB": [8, 32]}.items()}
+    for target in ("a100-sxm", "rtx-3090"):
+        bulk = evaluate_all(found, load(target), sizes, knobs).seconds
+        for n in range(6):
+            one = {k: int(v[n]) for k, v in knobs.items()}
+            exact = price(on_threads(fresh, **one).program, target, sizes)
+            assert exact.time == pytest.approx(bulk[n], rel=1e-9), one
+
+
+def test_copies_in_flight_take_no_registers():
+    s = tiled()
+    ahead = s.pipeline("ko", stages=2)
+    apart = [max(value(p.staged) for g in work(x).groups for p in g.phases) for x in (s, ahead)]
+    assert apart == [8, 0]
+
+
+def test_a_triangle_has_no_full_tile():
+    s = start(get("syrk").program, {"N": 64})
+    s = s.bind("i", "block.x").bind("j", "thread.x")
+    with pytest.raises(NoFullTile, match="grows with an outer loop"):
+        thread_work(s.program, launches(s.program)[0], Reader())
+    assert full_work(s.program, launches(s.program)[0], Reader()) is None
+    assert price(s.program, "a100-sxm").time > 0

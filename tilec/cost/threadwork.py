@@ -272,7 +272,6 @@ class _Launch:
                     rolled[loop.var] = self.times(inner[: n + 1])
             for dtype, n in self._arithmetic(site).items():
                 arithmetic.setdefault(dtype, []).append(multiply((Num(n), self.times(inner))))
-            is_copy = isinstance(site.action, Copy)
             for a, _, is_write in addresses(site.action, self.program):
                 b = self.program.buffer[a.buffer]
                 if b.memory == "register":
@@ -289,7 +288,7 @@ class _Launch:
             if isinstance(site.action, Leaf):
                 written = _names(site.action.target.index)
                 refills.append(self.times([x for x in inner if x.kind == "serial" or x.var not in written]))
-            elif is_copy:
+            elif isinstance(site.action, Copy) and not site.action.asynchronous:
                 staged.append(self.times([x for x in inner if x.kind in ("unrolled", "vector")]))
         return Phase(
             requests=tuple(requests),
