@@ -70,18 +70,25 @@ def text(program, machine=ZEN3, **chosen) -> str:
 def test_a_contraction_with_its_epilogue_is_one_tile():
     shown = text(gemm_silu_f32.program, M=1000, N=1000, K=1000)
     lines = [line.strip() for line in shown.splitlines()]
-    assert "acc: f32[6, 16] in register" in lines and "C: f32[1000, 1000] in global" not in shown
-    assert any(line.startswith("W_packed: f32[1000, ") and "panels(1, 16)" in line for line in lines)
-    assert "if io == 0:" in lines and lines.index("if io == 0:") < lines.index("for k in 0..1000:")
-    assert sum("# parallel" in line for line in lines) == 1
+    assert "acc_register: f32[6, 16] in register" in lines and "C: f32[1000, 1000] in global" not in shown
+    assert any(line.startswith("W_packed: f32[504, ") and "panels(1, 16)" in line for line in lines)
+    assert "for ko in 0..2:" in lines and sum("# parallel" in line for line in lines) == 1
     assert any("= silu(acc[" in line for line in lines)
+
+
+def test_packing_can_be_fused_with_the_first_tile():
+    chosen = {"M": 20, "N": 50, "K": 30}
+    fused = pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32, fused=True)}, sizes=chosen)
+    assert "if io == 0:" in str(fused.schedule)
+    assert "if io == 0:" not in str(pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32)}, sizes=chosen).schedule)
+    same(fused.schedule.program, **chosen)
 
 
 def test_wider_registers_make_wider_tiles():
     core = Core.of(ZEN4)
     assert (core.registers, core.vector) == (32, 64) and core.micro_tile("f32") == (12, 32)
     assert Core.of(ZEN3).micro_tile("f32") == (6, 16) and Core.of(ZEN3).micro_tile("f64") == (6, 8)
-    assert "acc: f32[12, 32] in register" in text(gemm_silu_f32.program, ZEN4, M=1000, N=1000, K=1000)
+    assert "acc: f32[12, 32] in register" in text(gemm_silu_f32.program, ZEN4, M=1000, N=1000, K=300)
 
 
 @pytest.mark.parametrize("rows", range(1, 15))
@@ -106,7 +113,8 @@ def test_pieces_keep_the_cores_equally_busy():
 def test_few_rows_read_the_right_operand_as_it_lies():
     shown = text(gemm_silu_f32.program, M=1, N=4096, K=512)
     assert "W_packed" not in shown and "for ki in 0..8" in shown
-    assert "W_packed" in text(gemm_silu_f32.program, M=16, N=4096, K=512)
+    some = text(gemm_silu_f32.program, M=16, N=4096, K=512)
+    assert "W_packed" in some and "acc: f32[4, 16] in register" in some  # four whole tiles, not three
 
 
 def test_a_long_sum_is_cut_and_stays_in_order():

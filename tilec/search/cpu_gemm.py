@@ -2,7 +2,7 @@
 
 The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows;
 micro-tiles of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR
-columns by the first tile of rows that reads it. What follows the sum elementwise runs on the tile: from registers where k is one
+columns, row by row of a piece (or panel by panel by the first tile of rows that reads it). What follows the sum elementwise runs on the tile: from registers where k is one
 block, else where the pieces are complete.
 """
 
@@ -19,8 +19,10 @@ from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
 
-SKINNY = 6  # fewer rows than that read each panel too seldom to pay for packing it
-PIECE = 1024  # columns whose sums stay in the first-level cache
+SKINNY = 24  # fewer rows than that are so few tiles that a partial one counts
+FEW = 6  # fewer than that are bound by reading the right operand alone: packing it would not pay
+PIECE = 8192  # columns of it that are read side by side where they are all that counts: long runs of memory
+WIDTH = 192  # columns of a piece, where k allows it: packing reads rows of the right operand in runs of that length
 WIDEN_LANES = 32
 ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so that a sum is loaded and stored for 8 of them
 
@@ -28,7 +30,8 @@ ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so tha
 @dataclass(frozen=True)
 class Blocks:
     """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
-    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed?"""
+    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed? fused:
+    by the first tile of rows, panel by panel; else before, row by row of the piece."""
 
     MR: int
     NR: int
@@ -37,6 +40,7 @@ class Blocks:
     across: str = "columns"
     MC: int = 0
     packed: bool = True
+    fused: bool = False
 
 
 def extents(program: Program, nest: Nest) -> dict[str, int]:
@@ -52,8 +56,9 @@ def extents(program: Program, nest: Nest) -> dict[str, int]:
 def choose(program: Program, group: Group, core: Core) -> Blocks:
     """Sizes from the program and the machine.
 
-    A panel of the right operand (all of k, NR columns) stays in half of the second-level cache while all rows pass; where k is
-    longer, k is cut. NC: as many panels as fit three quarters of it, in as many equal pieces as keep the cores busy.
+    The packed piece of the right operand (KC rows, NC columns) stays in three quarters of the second-level cache while all rows of
+    the left one pass. It is WIDTH columns wide where it can be; a longer k is cut in equal blocks. NC: as many panels as fit, in as
+    many equal pieces as keep the cores busy.
     """
     sums = [n for n in group if n.kind == "contraction"]
     nest, root = sums[-1], group[-1]
@@ -70,12 +75,14 @@ def choose(program: Program, group: Group, core: Core) -> Blocks:
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
     word = DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
-    if 0 < m < SKINNY:  # bound by the bytes of the right operand: whole lines of a few of its rows at a time, nothing copied
+    if 0 < m < FEW:  # bound by the bytes of the right operand: long runs of a few of its rows at a time, nothing copied
         return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ROWS_AT_ONCE, packed=False)
-    panel = k * nr * word
+    if 0 < m < SKINNY:  # few tiles: of a height that leaves no partial one, if there is such
+        mr = min(range(min(4, mr), mr + 1), key=lambda rows: (-(-m // rows) * rows, -rows))
     kc = 0
-    if panel > core.l2 * 3 // 4:
-        blocks = -(-panel // (core.l2 // 4))
+    longest = core.l2 * 3 // 4 // (word * min(WIDTH, n or WIDTH))
+    if k > longest:
+        blocks = -(-k // longest)
         kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
     most = max(nr, core.l2 * 3 // 4 // ((kc or k) * word) // nr * nr)
     outer = [v for v in root.band if v not in by]
@@ -131,6 +138,8 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
         for nest in reversed(sums):
             s = _widened(s, nest)
     s = vectorised(s)
+    if b.KC and b.packed:
+        s = _ahead(s, sums)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
     return s.parallel(first)
 
@@ -189,7 +198,8 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
 def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Schedule:
     """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns.
 
-    Each panel is copied by the first tile of rows that reads it; where rows run on the cores, all panels are copied before.
+    They are copied before the tiles of a piece, in runs of NC elements; fused: panel by panel, by the first tile that reads it,
+    which spares a pass but jumps from row to row, so that powers of two between the rows fight for the sets of the caches.
     """
     q = nest.update
     assert q is not None
@@ -208,8 +218,24 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
         if dim is not None:
             s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
-        if not ahead:
+        if not ahead and b.fused:
             s = s.fill_at(into, f"{q}.{micro}")
+        elif dim is not None and dim == len(s.program.buffer[into].shape) - 1:
+            panel, point = fresh(s, f"{into}_b", f"{into}_v")
+            s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
+    return s
+
+
+def _ahead(s: Schedule, sums: Sequence[Nest]) -> Schedule:
+    """The partial sums of the next micro-tile, fetched while this one runs."""
+    for nest in sums:
+        q = nest.update
+        assert q is not None
+        path = path_of(s.program, q)
+        micro = path[path.index(_sums(s.program, q, nest)[-1]) - 1]
+        target = s.program.statement[q].target.buffer
+        if s.program.buffer[target].memory in ("scratch", "global"):
+            s = s.prefetch(target, at=f"{q}.{micro}", distance=1)
     return s
 
 

@@ -37,7 +37,13 @@ def make(row, x, threads):
     sizes = [row[n] for n in {"rmsnorm": "M K", "softmax": "M N"}.get(kind, "M N K").split() if n in row]
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, y)]
     rest = [ctypes.c_float(row["scale"]), ctypes.c_long(y.size)] if kind == "chain_i8" else [ctypes.c_long(v) for v in sizes]
-    return (lambda: f(*pointers, *rest)), lambda: y
+    kept = (arrays, y)  # the pointers do not keep them
+
+    def call():
+        f(*pointers, *rest)
+        return kept
+
+    return call, lambda: y
 
 
 if __name__ == "__main__":
