@@ -2,8 +2,8 @@
 
 The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows;
 micro-tiles of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR
-columns, row by row of a piece (or panel by panel by the first tile of rows that reads it). What follows the sum elementwise runs on the tile: from registers where k is one
-block, else where the pieces are complete.
+columns, row by row of a piece (or panel by panel by the first tile of rows that reads it). What follows the sum elementwise runs
+on the tile: from registers where k is one block, else where the pieces are complete.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so tha
 @dataclass(frozen=True)
 class Blocks:
     """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
-    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed? fused:
-    by the first tile of rows, panel by panel; else before, row by row of the piece."""
+    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed?
+    fused: by the first tile of rows, panel by panel; else before, row by row of the piece."""
 
     MR: int
     NR: int
@@ -56,9 +56,9 @@ def extents(program: Program, nest: Nest) -> dict[str, int]:
 def choose(program: Program, group: Group, core: Core) -> Blocks:
     """Sizes from the program and the machine.
 
-    The packed piece of the right operand (KC rows, NC columns) stays in three quarters of the second-level cache while all rows of
-    the left one pass. It is WIDTH columns wide where it can be; a longer k is cut in equal blocks. NC: as many panels as fit, in as
-    many equal pieces as keep the cores busy.
+    The packed piece of the right operand (KC rows, NC columns) stays in three quarters of the second-level cache while all rows
+    of the left one pass. It is WIDTH columns wide where it can be; a longer k is cut in equal blocks. NC: as many panels as fit,
+    in as many equal pieces as keep the cores busy.
     """
     sums = [n for n in group if n.kind == "contraction"]
     nest, root = sums[-1], group[-1]
