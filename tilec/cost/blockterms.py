@@ -152,6 +152,11 @@ def _directions(is_write: bool, is_update: bool) -> tuple[str, ...]:
     return ("write", "read") if is_update else ("write",)
 
 
+def in_turn(step: Launch) -> bool:
+    """Are the launch's threads bound, and do its copies end before what reads them begins (none is asynchronous)?"""
+    return not step.collective and not any(isinstance(s.action, Copy) and s.action.asynchronous for s in step.sites)
+
+
 class _Gathered:
     def __init__(self, whole: Term):
         self.whole = whole
