@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -70,6 +71,7 @@ KERNELS: Mapping[str, tuple[Program, Callable[[Schedule, Tile], Schedule]]] = {
 }
 
 
+@cache
 def program(op: str, tile: Tile) -> Formulas:
     """The formulas of the schedule in its sizes."""
     source, schedule = KERNELS[op]

@@ -101,10 +101,10 @@ def _staged(s: Schedule, tile: Tile, sum_first: bool) -> tuple[Schedule, list[st
     return s, ["A_y", "W_y"], ["A_x", "W_x"]
 
 
-def batched(s: Schedule, tile: Tile) -> Schedule:
+def batched(s: Schedule, tile: Tile, stages: int = 2) -> Schedule:
     """A fresh schedule of `bmm`: one block per batch and tile."""
     s, across, along = _tiled(s, tile, "b", ("S0", "S1", "S2"), sum_first=True)
-    return s.bind(across, "thread.y").bind(along, "thread.x").pipeline("ko", stages=2)
+    return s.bind(across, "thread.y").bind(along, "thread.x").pipeline("ko", stages=stages)
 
 
 def split_sum(s: Schedule, tile: Tile) -> Schedule:

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.model import bounds, caches, cublas, feasibility, rate, spaces
+from benchmarks.model import bounds, caches, cublas, feasibility, ladder, rate, spaces
 from benchmarks.model.section import Plot, Section, merged
 
 # In the order of the page. A key of docs/model.json belongs to one section.
@@ -22,6 +22,7 @@ SECTIONS: tuple[Callable[[], Section], ...] = (
     spaces.section,
     cublas.section,
     feasibility.section,
+    ladder.section,
     caches.section,
     bounds.section,
     rate.section,

@@ -176,7 +176,7 @@ def _cut(site: Site) -> tuple[tuple[Loop | Guard, ...], tuple[Loop | Guard, ...]
 
 
 def bounds(path: Sequence[Loop | Guard], around: Iterable[Loop | Guard] = ()) -> dict[str, list[Aff]] | None:
-    """Of every loop of the path the bounds on its extent that name no loop; None where one has none or a guard is an equation.
+    """Of every loop of the path the bounds on its extent that name no loop; None where one has none or a guard is no bound.
 
     Where every bound names a loop, those that fall with an outer loop's variable are taken at that loop's lower bound. Guards
     bound the innermost loop.
@@ -191,13 +191,12 @@ def bounds(path: Sequence[Loop | Guard], around: Iterable[Loop | Guard] = ()) ->
             inside = [v for v in order if v in c.names]
             if not inside or inside[-1] not in gaps:
                 continue
-            if c.equal:
-                return None
             v = inside[-1]
             k = c.expr.coefficient(v)
-            if k < 0:
-                upper = (c.expr - Aff.of(v) * k) // -k + 1
-                gaps[v] += [upper - low for low in loops[v].lower]
+            rest = c.expr - Aff.of(v) * k
+            if c.equal or k >= 0 or v in rest.names:
+                return None
+            gaps[v] += [rest // -k + 1 - low for low in loops[v].lower]
     lows = {v: min(e.const for e in n.lower if e.is_const) for v, n in loops.items() if any(e.is_const for e in n.lower)}
     out: dict[str, list[Aff]] = {}
     for v, found in gaps.items():
