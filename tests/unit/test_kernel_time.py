@@ -116,7 +116,7 @@ def test_threads_that_copy_in_turn_in_bulk():
     source, _ = cublas.KERNELS["bmm"]
     made = batched(unproved(start(source, {}, contract=True), {}), cublas.Tile.of(64, 64, 64, False), stages=1)
     f = formulas(made.program, Markers.of([]))
-    assert f.launches[0].thread is not None
+    assert f.launches[0].inner is not None
     sizes = {"B": [1, 2], "M": [512, 1024], "N": [256, 2048], "K": [64, 128]}
     (found,) = launch_seconds(f, machine, {n: np.array(v) for n, v in sizes.items()})
     for n in range(2):

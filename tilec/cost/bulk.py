@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.cost.blockterms import BlockTerms, block_terms, bounds
+from tilec.cost.blockterms import BlockTerms, block_terms, bounds, in_turn
 from tilec.cost.counting import moves
 from tilec.cost.kernel_time import Kernel, kernel_time
 from tilec.cost.launches import Launch, launches
@@ -134,7 +134,7 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
         count(prefix, markers) if prefix else ONE,
         block,
         {key: add(ts) for key, ts in moved.items()},
-        full_work(program, step, markers) if prefix else None,
+        full_work(program, step, markers) if prefix and in_turn(step) else None,
     )
 
 

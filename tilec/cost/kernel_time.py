@@ -15,8 +15,8 @@
     global   = bytes from DRAM ÷ (bandwidth · min(1, cover)), cover = bytes in flight ÷ (bandwidth · latency)
     fill     = latency + the first step's copies + the store of one tile: what no other work of the block covers
 
-Where a block's threads are bound, compute, shared, s, r and SM are those of its execution model (block.py), which knows what each
-thread does; the rest is the same.
+Where a block's threads are bound, and copy and compute in turn (no copy is asynchronous), compute, shared, s, r and SM are those
+of its execution model (block.py), which knows what each thread does; the rest is the same.
 
 DRAM bytes: r·SMs blocks run at once, in the order of the grid, block.x fastest. Those that agree in all block axes of a buffer's
 addresses share its bytes in L2; from one such window to the next, a share L2 ÷ (bytes of all buffers) of the rest stays. Never
@@ -118,7 +118,7 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     asked = (np.asarray(x, dtype=np.int64) for x in (kernel.threads, kernel.registers, kernel.shared))
     room = residents(machine.limits, *asked) if inside is None else inside.plain(inside.resident)
     r = np.maximum(room, 1)
-    per_sm = np.ceil(blocks / sms)
+    per_sm = busiest(blocks, sms)
     cycle = 1 / machine.clock
     known = machine.figure.get("dram_latency")
     latency = known.value if known is not None else 0.0
@@ -152,7 +152,8 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     active = np.minimum(blocks, sms)
     needed = machine.bandwidth * latency
     # bound threads wait for their loads in the block's own model
-    cover = np.where(flying > 0, active * together * flying / needed, 1.0) if inside is None else np.asarray(1.0)
+    covered = np.asarray(1.0)
+    cover = np.where(flying > 0, active * together * flying / needed, 1.0) if inside is None and needed > 0 else covered
     dram, l2 = _bytes(machine, kernel, blocks, r * sms, amounts, value)
     bandwidth = _l2_bandwidth(machine)
     levels = {
@@ -165,6 +166,11 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     }
     seconds = np.maximum(sm, fill + np.maximum(levels["l2"], levels["global"])) + machine.launch_overhead
     return KernelTime(seconds, levels, sm, fill, per_sm, room, dram, l2, cover, matrix, vector, path, left_out)
+
+
+def busiest(blocks: Any, sms: int) -> Any:
+    """Blocks of the SM that gets most: blocks go to the SMs one by one, all as large as a full one."""
+    return np.ceil(blocks / sms)
 
 
 def _float(x: Any) -> Any:
@@ -280,7 +286,8 @@ def _bytes(
 def distinct_in_window(extents: Mapping[str, Any], axes: frozenset[str], window: Any) -> Any:
     """How many different coordinates in `axes` the `window` consecutive blocks of a grid have, block.x fastest.
 
-    A window of whole rows starts at a row; any other one meets 1 + (window - 1) ÷ (blocks of a row) rows on average.
+    A window of whole rows starts at a row, one that divides a row lies in it; any other one meets 1 + (window - 1) ÷ (blocks of a
+    row) rows on average.
     """
     out: Any = 1.0
     faster: Any = 1.0
@@ -289,6 +296,7 @@ def distinct_in_window(extents: Mapping[str, Any], axes: frozenset[str], window:
             continue
         if axis in axes:
             spanned = np.where(window % faster == 0, window / faster, 1.0 + (window - 1.0) / faster)
+            spanned = np.where((faster > window) & (faster % window == 0), 1.0, spanned)
             out = out * np.minimum(extents[axis], spanned)
         faster = faster * extents[axis]
     return np.minimum(out, window)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.cost.amounts import Held, Traffic, number
-from tilec.cost.blockterms import block_terms
+from tilec.cost.blockterms import block_terms, in_turn
 from tilec.cost.cost import Cost, LaunchCost
 from tilec.cost.counting import Runs, barriers, flows, work
 from tilec.cost.cpu import cpu_time
@@ -169,7 +169,7 @@ def _kernel(
     buffers = dict.fromkeys(f.buffer for f in mine.flows if f.memory == "global")
     moved = {(b, d): number(mine.formula("global", d, b), given, "bytes") for b in buffers for d in ("read", "write")}
     terms = block_terms(program, step, Markers(()), total)
-    inner = full_work(program, step, Markers(()))
+    inner = full_work(program, step, Markers(())) if in_turn(step) else None
     return Kernel(terms, blocks, threads or 0, registers or 0, shared, moved, inner, given, stated)
 
 
