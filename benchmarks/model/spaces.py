@@ -103,9 +103,11 @@ def section() -> Section:
     text = f"""CLBlast's Xgemm, M = N = K = 4096 in f32, as a tilec kernel with one schedule function whose knobs are columns of
 the published spaces (`benchmarks/model/xgemm.py`). Every row is predicted from what the scheduled program says
 (`tilec/cost/threadwork.py`), the machine's published figures, and constants that are the same for all NVIDIA GPUs
-(`tilec/cost/block.py`): {constants}. The latencies are published; the form of the model was found on both spaces, the other
-constants on the A100 alone, except for the price of a spill, of which its space has no case. `tests/unit/test_spaces.py` holds
-that no constant decides: each may move by a quarter, and the best of ten stays within 1.02, the first pick within 1.15.
+(`tilec/cost/block.py`): {constants}. The latencies are published. The form of the model was found
+on both spaces; the other constants were fitted on the A100 alone and rounded with both in view, except for the price of a spill,
+of which its space has no case. `tests/unit/test_spaces.py` holds that no constant decides: each may move by a quarter, and on
+the RTX 3090 the best of ten stays within 1.02, the first pick within 1.15. L2 and DRAM bind nowhere at this size; `cost.time`
+has them.
 
 {agree}
 
