@@ -88,6 +88,9 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
             name = c_convert.decode(h, dtype, lanes)
             if name:
                 driver(f"decode_{dtype}", name, lanes, ELEMENT[dtype], HOLDS[DTYPES[dtype].arithmetic])
+            name = c_convert.through(h, dtype, lanes)
+            if name:
+                driver(f"through_{dtype}", name, lanes, "f32", "f32")
         for f in FUNCTIONS:
             driver(f"call_{f}", c_functions.function(h, f, lanes), lanes, "f32", "f32")
         for short in ("f32", "f64", "i32"):
@@ -149,6 +152,14 @@ def test_every_element_loads_exactly(apply: Apply, lanes: int) -> None:
             want = decode(dtype, raw)
             got = apply(f"decode_{dtype}", lanes, raw, want.dtype.type)
             assert same_bits(d.arithmetic, got, want).all(), dtype
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_a_value_rounded_in_place_is_stored_and_loaded(apply: Apply, lanes: int) -> None:
+    values = _values("f32")
+    for dtype in ("bf16", "f16") if lanes > 1 else ("bf16",):
+        want = decode(dtype, encode(dtype, values).view(DTYPES[dtype].raw))
+        assert same_bits("f32", apply(f"through_{dtype}", lanes, values, np.float32), want).all(), dtype
 
 
 @pytest.mark.parametrize("lanes", LANES)

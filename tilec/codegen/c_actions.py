@@ -140,8 +140,25 @@ class Actions(Lines):
         else:
             if streaming:
                 self.helpers.fence()
+                if self.joined is not None:
+                    piece = self.new(cell.name)
+                    self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
+                    self.joined.append((pointer, piece))
+                    return
             put = self.helpers.stream(short, n) if streaming else self.helpers.store(short, n)
             self.line(place, f"{put}({pointer}, {raw});{note}")
+
+    def stream_joined(self, short: str, lanes: int, place: Place) -> None:
+        """The collected pieces, one behind the other in memory, as one streamed store."""
+        pieces, self.joined = self.joined or [], None
+        if not pieces:
+            return
+        values = [v for _, v in pieces]
+        while len(values) > 1:
+            join = self.helpers.join(short, lanes)
+            values = [f"{join}({a}, {b})" for a, b in zip(values[::2], values[1::2], strict=True)]
+            lanes *= 2
+        self.line(place, f"{self.helpers.stream(short, lanes)}({pieces[0][0]}, {values[0]});")
 
     def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
         """Active lanes of `raw`, the others as they were."""

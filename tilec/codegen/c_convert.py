@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, Helpers, vector
+from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, Helpers, under, vector
 from tilec.ir.dtypes import DTYPES
 
 _MOST = "0x1.fffffffffffffp1023"  # the largest finite f64
@@ -119,6 +119,33 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
     return h.define(name, t, f"{x} x", body)
 
 
+def through(h: Helpers, dtype: str, lanes: int) -> str:
+    """The helper that rounds f32 values to `dtype` and keeps them as f32: what a store and a load make of them; "" if none."""
+    _, bits, select, _ = _lanes(h, lanes)
+    f, u = h.type("f32", lanes), h.type("u32", lanes)
+    if dtype == "bf16":
+
+        def body() -> str:
+            quiet = constant(h, "u32", lanes, "0x7fc00000u")
+            kept = select("u32", "x == x", "r", quiet)
+            return (
+                f"{u} b = {bits('u32', 'f32', 'x')};\n{u} r = (b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u;\n"
+                f"return {bits('f32', 'u32', kept)};"
+            )
+
+    elif dtype == "f16" and lanes in (4, 8, 16):
+
+        def body() -> str:
+            macro, prefix = {4: ("__F16C__", "_mm"), 8: ("__F16C__", "_mm256"), 16: ("__AVX512F__", "_mm512")}[lanes]
+            plain = f"return {decode(h, 'f16', lanes)}({encode(h, 'f16', 'f32', lanes)}(x));"
+            kind = {4: "__m128", 8: "__m256", 16: "__m512"}[lanes]
+            return under(macro, f"return ({f}){prefix}_cvtph_ps({prefix}_cvtps_ph(({kind})x, _MM_FROUND_TO_NEAREST_INT));", plain)
+
+    else:
+        return ""
+    return h.define(f"{f}_as_{dtype}", f, f"{f} x", body)
+
+
 def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
     """Nearest even out of f32."""
     convert, bits, select, resize = _lanes(h, lanes)
@@ -142,20 +169,20 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
             drop, bias, magic, _, quiet = _F8[dtype]
             sign = 24
         least = 127 + DTYPES[dtype].least  # exponent field of the smallest normal number
-        lines = [
-            f"{u} b = {bits('u32', 'f32', 'x')};",
-            f"{u} s = (b >> {sign}) & {0x8000 if dtype == 'f16' else 0x80:#x}u;",
-            f"{u} m = b & 0x7fffffffu;",
-        ]
+        lines = [f"{u} b = {bits('u32', 'f32', 'x')};", f"{u} s = (b >> {sign}) & {0x8000 if dtype == 'f16' else 0x80:#x}u;"]
         if dtype in _F8:
-            top = _bits(_F8[dtype][3])
-            lines.append(f"m = {select('u32', f'm > {top:#x}u', c(f'{top:#x}u'), 'm')};")
-        normal = f"(m + {(1 << (drop - 1)) - 1:#x}u + ((m >> {drop}) & 1u)) >> {drop}"
+            absolute = bits("f32", "u32", "b & 0x7fffffffu")
+            top = constant(h, "f32", lanes, f"{_F8[dtype][3]!r}f")
+            lines.append(f"{u} m = {bits('u32', 'f32', f'{h.clamp_one_side(lanes, True)}({absolute}, {top})')};")
+        else:
+            lines.append(f"{u} m = b & 0x7fffffffu;")
+        rounding = ((1 << (drop - 1)) - 1 - (bias << 23)) % 2**32  # and the exponent's bias taken off
+        signed = "(i32)m" if lanes == 1 else f"({i})m"
         lines += [
-            f"{u} n = ({normal}) - {bias << (23 - drop):#x}u;",
+            f"{u} n = (m + {rounding:#x}u + ((m >> {drop}) & 1u)) >> {drop};",
             f"{f} tiny = {bits('f32', 'u32', 'm')} + {magic};",
             f"{u} t = {bits('u32', 'f32', 'tiny')} - {_bits(float(magic[:-1])):#x}u;",
-            f"{u} r = {select('u32', f'm < {least << 23:#x}u', 't', 'n')};",
+            f"{u} r = {select('u32', f'{signed} < {least << 23:#x}', 't', 'n')};",
         ]
         if dtype == "f16":
             lines.append(f"r = {select('u32', f'm >= {_bits(65520.0):#x}u', c('0x7c00u'), 'r')};")
@@ -165,13 +192,12 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
     top = constant(h, "f32", lanes, "127.0f" if dtype == "i8" else "0.0f")
     if dtype == "i8":
         low = constant(h, "f32", lanes, "-128.0f")
-        zero = constant(h, "f32", lanes, "0.0f")
+        last = "x == x ? n : 0" if lanes == 1 else "n & (x == x)"
         return "\n".join(
             [
-                f"{f} y = {select('f32', 'x == x', 'x', zero)};",
-                f"y = {select('f32', 'y < -128.0f', low, 'y')};",
-                f"y = {select('f32', 'y > 127.0f', top, 'y')};",
+                f"{f} y = {h.clamp_one_side(lanes, True)}({h.clamp_one_side(lanes, False)}(x, {low}), {top});",
                 f"{i} n = {bits('i32', 'f32', 'y + 12582912.0f')} - 0x4b400000;  // 1.5*2^23 leaves no bits for a fraction",
+                f"n = {last};",
                 f"return {resize('i8', 'i32', 'n')};",
             ]
         )

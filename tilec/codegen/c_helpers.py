@@ -152,6 +152,17 @@ class Helpers:
 
         return self.define(f"stream_{t}", "void", f"{short} *p, {t} v", body)
 
+    def join(self, short: str, lanes: int) -> str:
+        """Two vectors of `lanes` as one of twice as many."""
+        t, x = self.type(short, 2 * lanes), self.type(short, lanes)
+        order = ", ".join(map(str, range(2 * lanes)))
+        body = (
+            "#if defined(__has_builtin) && (defined(__clang__) || __GNUC__ >= 12)\n"
+            f"return __builtin_shufflevector(a, b, {order});\n#else\n{t} y;\nmemcpy(&y, &a, sizeof a);\n"
+            f"memcpy((char *)&y + sizeof a, &b, sizeof b);\nreturn y;\n#endif"
+        )
+        return self.define(f"join_{t}", t, f"{x} a, {x} b", body)
+
     def fence(self) -> str:
         """Streamed stores are seen by others after it."""
         return self.define("stream_fence", "void", "void", under("__SSE2__", "_mm_sfence();", "__sync_synchronize();"))

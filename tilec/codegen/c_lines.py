@@ -43,6 +43,7 @@ class Lines:
     pieces: list[tuple[Buffer, str, bool]] = field(default_factory=list)  # scratch: buffer, bytes, one per thread
     loads: dict[str, str] = field(default_factory=dict)  # of the straight line being written
     packs: dict[str, list[str]] = field(default_factory=dict)  # of a buffer packed ahead: the lines of its function
+    joined: list[tuple[str, str]] | None = None  # streamed pieces (pointer, value) of one wider store, while they are collected
     fresh: int = 0
     branches: int = 0
 

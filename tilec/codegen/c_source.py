@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilec.codegen.c_face import argument, c_names, entry, memory, pack_entry, parameters, uses_threads
-from tilec.codegen.c_helpers import ELEMENT, Helpers
+from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers
 from tilec.codegen.c_instructions import Instructed
 from tilec.codegen.c_place import Extent, Lanes, NotVector, Place, everywhere, extent
 from tilec.codegen.c_scope import LANE, Range, bounds
@@ -299,7 +299,8 @@ class _Emitter(Instructed):
                 place, inner = replace(place, depth=place.depth + 1), replace(inner, depth=inner.depth + 1)
             what = "for" if apart or place.team else "parallel for"
             end = " nowait" if apart else "" if place.team else " num_threads(threads)"
-            self.open(place, f"#pragma omp {what} schedule(static){end}")
+            share = "dynamic" if _uneven(node) else "static"
+            self.open(place, f"#pragma omp {what} schedule({share}){end}")
         self.open(place, f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{{note}")
         self.nodes(node.body, inner, owned(self.program, place.path, node))
         self.close(place)
@@ -363,8 +364,7 @@ class _Emitter(Instructed):
         lanes = self._lanes(node)
         chunks = self._chunks(ext.most if ext.exact else _rounded(ext.most, lanes), lanes)
         if ext.exact:
-            for first, lanes in chunks:
-                self._chunk(node, ext, first, Lanes(node.var, lanes), place)
+            self._whole(node, ext, chunks, place)
             return
         if place.partial or not ext.needed:
             self._masked(node, ext, chunks, place)
@@ -372,11 +372,31 @@ class _Emitter(Instructed):
         self.open(place, f"if ({self.scope(place).conditions(ext.needed)}) {{  // all {ext.most} of {self.names[node.var]}")
         inner = replace(place, depth=place.depth + 1)
         full = replace(inner, branch=self._branch()).knowing(ext.needed)
-        for first, lanes in chunks:
-            self._chunk(node, ext, first, Lanes(node.var, lanes), full)
+        self._whole(node, ext, chunks, full)
         self.close(place, "} else {")
         self._masked(node, ext, chunks, replace(inner, branch=self._branch()))
         self.close(place)
+
+    def _whole(self, node: Loop, ext: Extent, chunks: list[tuple[int, int]], place: Place) -> None:
+        """Every lane active. Streamed elements narrower than what is computed are gathered into whole registers."""
+        action = node.body[0]
+        streamed = len(node.body) == 1 and isinstance(action, Leaf | Copy) and action.streaming
+        short = ELEMENT[self.program.buffer[target_of(action).buffer].dtype] if isinstance(action, Leaf | Copy) else "u8"
+        rest = chunks
+        while rest:
+            lanes = rest[0][1]
+            size = BYTES[short] * lanes
+            count = self.helpers.vector_bytes // size if streamed and lanes > 1 and size >= 4 else 1
+            group = [c for c in rest[:count] if c[1] == lanes]
+            while len(group) & (len(group) - 1):
+                group.pop()
+            if len(group) > 1:
+                self.joined = []
+            for first, n in group:
+                self._chunk(node, ext, first, Lanes(node.var, n), place)
+            if len(group) > 1:
+                self.stream_joined(short, lanes, place)
+            rest = rest[len(group) :]
 
     def _lanes(self, node: Loop) -> int:
         """How many lanes a register holds of the widest value inside; elements, where a loop only moves them."""
@@ -495,6 +515,15 @@ def written_buffers(node: Node) -> set[str]:
     """What the actions below write."""
     actions = [node] if not isinstance(node, Loop | Guard) else [s.action for s in tree.sites(node.body)]
     return {target_of(a).buffer for a in actions if isinstance(a, Leaf | Copy | Identity | Merge)}
+
+
+def _uneven(node: Loop) -> bool:
+    """Do iterations differ in their work by more than a tile that is cut: is a loop inside bounded by the variable alone?"""
+    for _, loop in tree.loops(node.body):
+        low = any(node.var in e.names for e in loop.lower)
+        if low or (any(node.var in e.names for e in loop.upper) and not any(e.is_const for e in loop.upper)):
+            return True
+    return False
 
 
 def _holds_parallel(node: Node) -> bool:

@@ -67,6 +67,9 @@ class Values:
     def rounded(self, v: Value, dtype: str, rule: str | None = None) -> Value:
         """Stored as `dtype` and loaded again."""
         n = self._n(v)
+        short = c_convert.through(self.helpers, dtype, n) if v.dtype == "f32" and rule in (None, "nearest_even") else ""
+        if short:
+            return Value(f"{short}({v.text})", "f32", v.wide)
         raw = self.stored(v, dtype, rule)
         back = c_convert.decode(self.helpers, dtype, n)
         arithmetic = DTYPES[dtype].arithmetic
