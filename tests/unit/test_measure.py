@@ -69,7 +69,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left_behind(temp: Path) -> list[str]:
-    return [p.name for p in temp.iterdir() if not p.name.startswith("tilec-timing-")]
+    return [p.name for p in temp.iterdir() if not p.name.startswith(("tilec-timing-", "dask"))]
 
 
 def alive(pid: int) -> bool:
@@ -324,10 +324,12 @@ def test_measuring_over_a_process_pool(tmp_path: Path):
     assert tune(database=tmp_path / "pool.sqlite").measurement.known == 5  # the same machine, the same environment
 
 
-def test_measuring_over_a_dask_cluster():
+def test_measuring_over_a_dask_cluster(tmp_path: Path):
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path / "dask")
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         r = tune(executor=client.get_executor())
