@@ -9,8 +9,9 @@ import pytest
 import tilec
 from tilec.api import Cost
 from tilec.cost.checked import unchecked
-from tilec.cost.explain_time import formulas
+from tilec.cost.explain_time import formulas, us
 from tilec.cost.levels import l2_bandwidth, levels, shared_bandwidth
+from tilec.targets.load import unmeasured
 
 GIVEN = {"M": 1024, "K": 4096, "N": 12288}
 
@@ -24,7 +25,7 @@ def gemm(bm: int = 128, bn: int = 128, stages: int = 3, target: str = "h100-sxm"
 
 
 def line(text: str, start: str) -> str:
-    (found,) = [x.strip() for x in text.splitlines() if re.match(rf"{start}+[\d.]+ us", x.strip())]
+    (found,) = [x.strip() for x in text.splitlines() if re.match(rf"{start.strip()} *[\d.,]+ us", x.strip())]
     return found
 
 
@@ -38,7 +39,7 @@ def test_every_level_has_its_line() -> None:
     assert cost.estimate is not None
     text, machine = cost.explain(), tilec.target("h100-sxm")
     for name, seconds in cost.estimate.terms:
-        found = re.match(rf"{name} +([\d.]+) us +(\d+)%", line(text, f"{name} "))
+        found = re.match(rf"{name} *([\d.]+) us +(\d+)%", line(text, f"{name} "))
         assert found, name
         assert float(found[1]) == pytest.approx(seconds * 1e6, rel=1e-3)
         assert int(found[2]) == round(100 * seconds / cost.time)
@@ -109,3 +110,15 @@ def test_levels_of_the_roofline() -> None:
         assert cost.flops / cost.time <= x.intensity(cost.flops) * x.bandwidth * (1 + 1e-9)
     (only,) = levels(tilec.workload("gemm").schedule().cost("tpu-v5e", M=64, N=64, K=64))
     assert only.name == "global"
+
+
+def test_a_cpu_by_its_levels() -> None:
+    """Core, caches, memory and overhead, each on its line; without measured rates that is said."""
+    cost = tilec.workload("gemm").schedule().cost(unmeasured(), M=64, N=64, K=64)
+    text = cost.explain()
+    assert "(estimate level by level; from " in text
+    for name, seconds in cost.estimate.terms if cost.estimate is not None else ():
+        if seconds:
+            assert us(seconds) in line(text, name)
+    assert "whole: the highest of core and bytes, 15% of the others, and the overhead" in text
+    assert unchecked(cost) == ("this CPU's rates were not measured: `tilec target host --measure`",)

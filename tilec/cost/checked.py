@@ -29,6 +29,10 @@ def unchecked(c: Cost) -> tuple[str, ...]:
     machine = c.target
     if machine is None:
         return ()
+    if machine.kind == "cpu" and machine.measured:
+        return ()  # held against this computer's own runs (tuning measures them)
+    if machine.kind == "cpu":
+        return ("this CPU's rates were not measured: `tilec target host --measure`",)
     if machine.kind != "gpu":
         return (f"no measurement of a program on {machine.name} was compared ({machine.kind}, roofline only)",)
     return tuple([*_machine(machine), *_program(c)])

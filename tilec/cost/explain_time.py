@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.cost.checked import unchecked
+from tilec.cost.cpu import SPILL, CpuTime
 from tilec.cost.kernel_time import CONTENTION, L2_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE, KernelTime
 from tilec.cost.levels import l2_bandwidth
 from tilec.cost.units import paths
@@ -20,7 +21,8 @@ def time_lines(c: Cost) -> list[str]:
     time = c.estimate
     if time is None or c.target is None:
         return []
-    rule = "level by level" if any(_detail(one) for one in c.launch) else "by roofline"
+    by_level = any(_detail(one) or isinstance(one.estimate, CpuTime) for one in c.launch)
+    rule = "level by level" if by_level else "by roofline"
     head = f"  time about {us(time.seconds)}, bound by {time.bound} (estimate {rule}; from {us(time.low)} to {us(time.high)})"
     lines = [head]
     for one in c.launch:
@@ -47,13 +49,18 @@ def _levels(one: LaunchCost, machine: Target) -> list[str]:
     estimate = one.estimate
     assert estimate is not None
     detail = _detail(one)
-    words = formulas(one, machine) if detail is not None else _roofline(one, machine)
+    if detail is not None:
+        words = formulas(one, machine)
+    else:
+        words = _cpu(estimate) if isinstance(estimate, CpuTime) else _roofline(one, machine)
     width = max(len(us(t)) for _, t in estimate.terms)
     out = []
     for name, seconds in estimate.terms:
         if seconds or name in ("compute", "global"):
             share = f"{seconds / estimate.seconds:.0%}" if estimate.seconds else "-"
-            out.append(f"{name:<8}{us(seconds):>{width}} {share:>5}  {words[name]}".rstrip())
+            out.append(f"{name:<8}{us(seconds):>{width}} {share:>5}  {words.get(name, '')}".rstrip())
+    if isinstance(estimate, CpuTime):
+        out.append(f"whole: the highest of core and bytes, {SPILL:.0%} of the others, and the overhead (cost/cpu.py)")
     if detail is not None:
         fill, sm = us(float(detail.fill)), us(float(detail.sm))
         out.append(f"whole: launch + max(SM {sm}, fill {fill} + max(l2, global))")
@@ -98,10 +105,21 @@ def _roofline(one: LaunchCost, machine: Target) -> dict[str, str]:
     }
 
 
+def _cpu(estimate: CpuTime) -> dict[str, str]:
+    return {
+        "compute": "= operations, loads and stores at the core's rates, or sums that wait for themselves",
+        "l2": "= bytes between the first two caches ÷ their rate",
+        "l3": "= bytes behind the second cache ÷ its rate",
+        "global": f"= {pretty_bytes(round(estimate.moved))} to and from memory ÷ its rate",
+        "overhead": "= the call, parallel regions, barriers",
+    }
+
+
 def _detail(one: LaunchCost) -> KernelTime | None:
     return None if one.estimate is None else one.estimate.detail
 
 
 def us(seconds: float) -> str:
     """`176.2 us`."""
-    return f"{seconds * 1e6:.4g} us"
+    value = seconds * 1e6
+    return f"{value:,.0f} us" if value >= 1e4 else f"{value:.4g} us"
