@@ -57,9 +57,10 @@ def _ms(seconds: float) -> str:
 
 
 def kept(page: Path) -> str:
-    """The section of benchmarks.cpu, which that writes itself."""
-    _, mark, rest = page.read_text(encoding="utf-8").partition(CPU_SECTION) if page.exists() else ("", "", "")
-    return f"\n{mark}{rest}" if mark else ""
+    """The sections of benchmarks.cpu and benchmarks.tuning, which those write themselves."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    starts = [at for at in map(text.find, (CPU_SECTION, "<!-- tuning")) if at >= 0]
+    return f"\n{text[min(starts) :]}" if starts else ""
 
 
 def machine() -> str:
