@@ -131,8 +131,10 @@ def predict(
     without: frozenset[str] = frozenset(),
     size: int = SIZE,
 ) -> np.ndarray:
-    """Seconds per row; inf where a block does not fit on the machine. ValueError for a size that is no multiple of the tiles."""
+    """Seconds per row; inf where a block does not fit on the machine. ValueError for a size that is no multiple of the tiles,
+    TargetError for a machine without SMs or without a rate in f32."""
     machine = load(target)
+    machine.lanes("f32")
     for tile in ("MWG", "NWG", "KWG"):
         if np.any(size % space.knobs[tile]):
             wrong = space.knobs[tile][np.flatnonzero(size % space.knobs[tile])[0]]

@@ -116,6 +116,9 @@ def test_command_line(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert "rank correlation (Spearman)               1.0000" in out and "first pick ÷ best                         1.000" in out
     assert main(["--space", str(path), "--target", "rtx-3090", "--size", "100"]) == 2
     assert "size 100 is no multiple of MWG=64" in capsys.readouterr().err
+    for target, problem in (("tpu-v5e", "has no SMs"), ("8.6", "no vector rate for 'f32'")):
+        assert main(["--space", str(path), "--target", target]) == 2
+        assert problem in capsys.readouterr().err
     assert main(["--space", str(path), "--target", "rtx-3091"]) == 2
     assert "unknown target 'rtx-3091'" in capsys.readouterr().err
     path.write_text("MWG,time_ms\n1,2\n")
