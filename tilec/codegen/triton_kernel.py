@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilec.codegen.triton_operation import Operation
-from tilec.codegen.triton_state import Block, State
+from tilec.codegen.triton_state import Block, Dot, Extent, State
 from tilec.codegen.triton_text import call
 from tilec.ir import tree
 from tilec.ir.affine import Aff
@@ -20,6 +20,7 @@ class KernelText:
 
     Its parameters in order: buffers (pointer and strides each), sizes, scalars, block extents. grid: the number of blocks per
     loop, each the least of some bounds. used: support functions. dots, sums: what the hardware adds in its own order, in words.
+    products, outputs: the same and the tiles stored, as figures.
     """
 
     name: str
@@ -32,6 +33,8 @@ class KernelText:
     used: set[str]
     dots: list[str]
     sums: list[str]
+    products: list[Dot]
+    outputs: list[tuple[tuple[Extent, ...], str]]
     shapes: dict[str, Buffer]
     names: dict[str, str]
 
@@ -69,7 +72,20 @@ class Kernel(State):
         lines = ["@triton.jit", *head, *self.blocks[0].lines]
         shapes = {b: program.buffer[b] for b in buffers}
         return KernelText(
-            name, buffers, sizes, scalars, self.extents, grid, lines, self.used, self.dots, self.sums, shapes, self.names
+            name=name,
+            buffers=buffers,
+            sizes=sizes,
+            scalars=scalars,
+            extents=self.extents,
+            grid=grid,
+            lines=lines,
+            used=self.used,
+            dots=self.dots,
+            sums=self.sums,
+            products=self.products,
+            outputs=self.outputs,
+            shapes=shapes,
+            names=self.names,
         )
 
     def in_and_out(self, body: Iterable[Instruction]) -> set[str]:

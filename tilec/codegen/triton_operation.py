@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilec.codegen.triton_state import Extent, State, Value
+from tilec.codegen.triton_state import Dot, Extent, State, Value
 from tilec.codegen.triton_text import INDENT, call, fits, joined
 from tilec.codegen.triton_value import F8, LONG, Evaluator, Number, identity_text
 from tilec.ir import tree
@@ -236,6 +236,7 @@ class Operation:
             self.fetched(src, name)
             bounds = tuple(self.bounds_of(target))
             k.values[target.buffer] = Value(name, self.extents_of(target), bounds, bounds)
+            k.copied.add(target.buffer)
             return
         self.write(target, self.element(src))
 
@@ -304,6 +305,7 @@ class Operation:
         if dtype == "i8":
             arguments.append("out_dtype=tl.int32")
         extents = " × ".join(str(a.extent) for a in self.axes)
+        k.products.append(self.product(x, y))
         k.dots.append(f"{s.target.buffer} in tiles of {extents} ({dtype}, summed in {out})")
         if program.buffer[leaf.target.buffer].memory == "global":
             name = k.fresh(f"{k.names[leaf.target.buffer]}_new")
@@ -313,6 +315,18 @@ class Operation:
         name = self.variable(leaf.target)
         k.line(*call(f"{name} = tl.dot(", arguments, ")", k.block.depth))
         self.note(leaf.target, name)
+
+    def product(self, x: Address, y: Address) -> Dot:
+        """The figures of a product; extents that only the launch tells count as 0."""
+        k = self.k
+        m, n, d = (a.extent if isinstance(a.extent, int) else 0 for a in self.axes)
+        stages = next((k.stages[loop.var] for loop in reversed(k.loops) if loop.var in k.stages), 1)
+
+        def operand(a: Address) -> tuple[str, str, bool]:
+            b = self.program.buffer[a.buffer]
+            return a.buffer, b.dtype, b.memory == "global" or a.buffer in k.copied
+
+        return Dot(m, n, d, operand(x), operand(y), stages)
 
     def stored_tile(self, a: Address) -> str:
         """The tile itself, as a variable."""
@@ -420,6 +434,7 @@ class Operation:
             if len(text) > 30:
                 text = k.fresh(f"{k.names[a.buffer]}_tile")
                 self.assign(text, value.text)
+            k.outputs.append((tuple(axis.extent for axis in self.axes), b.dtype))
             arguments = [self.pointer(a, mine), text]
             mask = self.mask(mine)
             k.line(*call("tl.store(", arguments if mask is None else [*arguments, f"mask={mask}"], ")", k.block.depth))

@@ -36,6 +36,18 @@ class Value:
     zero: tuple[frozenset[Aff], ...] = ()
 
 
+@dataclass(frozen=True)
+class Dot:
+    """A product as emitted: extents, operands (name, type, loaded by a copy in its loop), stages of that loop."""
+
+    rows: int
+    columns: int
+    depth: int
+    left: tuple[str, str, bool]
+    right: tuple[str, str, bool]
+    stages: int
+
+
 @dataclass
 class Block:
     """Lines under construction, the names known in them, what was computed in them."""
@@ -65,6 +77,9 @@ class State:
         self.fetched: set[str] = set()  # global buffers read since the last barrier
         self.dots: list[str] = []
         self.sums: list[str] = []
+        self.products: list[Dot] = []
+        self.outputs: list[tuple[tuple[Extent, ...], str]] = []  # tiles stored to global memory: extents, type
+        self.copied: set[str] = set()  # tiles that a copy loaded
         self.both: set[str] = set()  # global buffers that the kernel reads and writes
 
     def refused(self, why: str) -> ScheduleError:
