@@ -60,10 +60,18 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("emit", "The code of a schedule: C, NumPy, or another backend's text.")
     scheduled(p)
-    p.add_argument("--backend", default="c", help="c (default), numpy, tile, pseudocode")
+    p.add_argument("--backend", default="c", help="c (default), triton, numpy, tile, pseudocode")
     p.add_argument("-o", "--output", metavar="PATH", help="write to this file (with --compile: into this folder)")
-    p.add_argument("--compile", action="store_true", help="c: compile, and save source, header, shared object and description")
+    p.add_argument(
+        "--compile",
+        action="store_true",
+        help="c: compile, and save source, header, shared object and description; triton: its resources on --target",
+    )
     p.add_argument("--vector-bytes", type=int, choices=(16, 32, 64), help="c: the vector registers it is shaped for")
+    p.add_argument("--target", help="triton: the machine (see: tilec list targets)")
+    p.add_argument("--warps", type=positive, help="triton: warps per block (a power of two; chosen by the tiles by default)")
+    p.add_argument("--group", type=positive, help="triton: rows of tiles that run side by side (default 8)")
+    p.add_argument("--workers", type=positive, help="triton: compilers at once (default: one per kernel, at most one per core)")
 
     p = command("check", "The verdict on a schedule: legal, illegal with a witness, or unknown with the reason.")
     scheduled(p)

@@ -9,6 +9,8 @@ from typing import Any
 
 from tilec import api
 from tilec.cli_answer import Answer, Progress
+from tilec.cli_files import written
+from tilec.cli_triton import emit_triton
 from tilec.errors import ScheduleError
 from tilec.runtime.c_callable import Compiled
 
@@ -40,25 +42,27 @@ def plain(s: api.Schedule, o: argparse.Namespace, progress: Progress, **options:
     return Answer(written(Path(o.output), text), {**data, "files": [o.output]})
 
 
-def written(path: Path, text: str) -> str:
-    """Write a text file; ScheduleError where that fails."""
-    try:
-        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-    except OSError as e:
-        raise ScheduleError(f"emit: {path} can't be written: {e.strerror or e}") from None
-    return f"{path}: {len(text.splitlines()):,} lines"
-
-
 # Other backends print their text and have no options.
-HANDLERS: Mapping[str, Handler] = {"c": emit_c}
+HANDLERS: Mapping[str, Handler] = {"c": emit_c, "triton": emit_triton}
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {"c": ("--vector-bytes",), "triton": ("--target", "--warps", "--group", "--workers")}
 
 
 def emit(s: api.Schedule, o: argparse.Namespace, progress: Progress) -> Answer:
     """By the backend that `o.backend` names."""
+    ours = {
+        "--vector-bytes": o.vector_bytes,
+        "--target": o.target,
+        "--warps": o.warps,
+        "--group": o.group,
+        "--workers": o.workers,
+    }
+    others = [name for name, value in ours.items() if value is not None and name not in OPTIONS.get(o.backend, ())]
+    if others:
+        raise ScheduleError(f"emit: backend {o.backend} has no {others[0]}")
     handler = HANDLERS.get(o.backend)
     if handler is not None:
         return handler(s, o, progress)
-    if o.compile or o.vector_bytes:
-        named = "--compile" if o.compile else "--vector-bytes"
-        raise ScheduleError(f"emit: backend {o.backend} has no {named}. Backends that have: {', '.join(HANDLERS)}")
+    if o.compile:
+        raise ScheduleError(f"emit: backend {o.backend} has no --compile. Backends that have: {', '.join(HANDLERS)}")
     return plain(s, o, progress)

@@ -1,8 +1,8 @@
 """The one file that knows Triton's inside: compile a kernel without a GPU, read its machine code, run it in the interpreter.
 
-A program of its own, `python -m tilec.runtime.triton_adapter compile|interpret`: one JSON request a line on standard input, one
-JSON answer a line on standard output. So tilec itself never imports Triton, several compilers run at once, and a crash stays
-outside.
+A program of its own, `python -m tilec.runtime.triton_adapter compile|interpret|device`: one JSON request a line on standard
+input, one JSON answer a line on standard output. So tilec itself never imports Triton, several compilers run at once, and a
+crash stays outside.
 Written for Triton 3.9 (RANGE); tests/triton/test_adapter.py holds what is used here against the installed one.
 
     compile     {text, kernel, signature: {parameter: type}, constants: {parameter: value}, divisible: [parameter],
@@ -11,7 +11,8 @@ Written for Triton 3.9 (RANGE); tests/triton/test_adapter.py holds what is used 
     interpret   {text, entry, arguments: [[parameter, name, dtype or None]], data: FILE.npz, out: FILE.npz,
                 outputs: [[name, dtype]]}
              -> {}
-    either   -> {error}
+    device      {text, entry, device, arrays: [[parameter, dtype, shape]], others: {parameter: number}} -> {seconds}
+    each     -> {error}
 
 PyTorch is imported for `interpret` only; `compile` puts an empty module in its place, since the launcher in the text names it.
 The interpreter of Triton 3.9 multiplies the bit patterns of bf16 tiles and drops bits where it should round to bf16 or f8; both
@@ -124,7 +125,9 @@ def main() -> None:
         return
     answer = compiled
     if MODE == "interpret":
-        answer = importlib.import_module("tilec.runtime.triton_interpreter").interpreted
+        answer = importlib.import_module("tilec.runtime.triton_interpreter").answered
+    elif MODE == "device":
+        answer = importlib.import_module("tilec.runtime.triton_device").timed
     with tempfile.TemporaryDirectory(prefix="tilec-triton-") as folder:
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
         for line in sys.stdin:

@@ -13,11 +13,12 @@ import numpy as np
 
 from tilec.codegen.triton import Emitted, emit
 from tilec.errors import MeasureError
-from tilec.ir.arguments import written
+from tilec.ir.arguments import required, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.runtime.process import kill_group
 from tilec.runtime.triton_jobs import NEEDED, ask, installed, worker
+from tilec.schedule.schedule import HasProgram
 
 Arrays = dict[str, np.ndarray]
 
@@ -70,6 +71,37 @@ def interpreted(
             raise MeasureError(f"Triton's interpreter refused {program.name}: {answer['error']}")
         with np.load(out) as results:
             return {n: results[n].view(DTYPES[dtype].numpy) for n, dtype in outputs}
+
+
+def device_seconds(schedule: HasProgram, device: str = "cuda", scalars: Mapping[str, float | int] | None = None) -> float:
+    """Seconds of one run on a CUDA device, as `tune(measure=device_seconds)` needs them; sizes must be bound.
+
+    The median of launches on rotating arrays. device="cpu" times the interpreter, which tells nothing of a GPU. scalars: 1 each
+    by default. Raises MeasureError without Triton, PyTorch or a device.
+    """
+    reason = available()
+    if reason is not None:
+        raise MeasureError(reason)
+    program = schedule.program
+    if program.sizes:
+        raise MeasureError(f"the sizes {', '.join(program.sizes)} are open: bind them at schedule(…)")
+    emitted = emit(program)
+    needed = required(program.source)
+    arrays = [
+        (emitted.names[b.name], b.dtype, [e.eval({}) for e in b.shape])
+        for b in program.buffers
+        if b.role == "param" and b.name in needed
+    ]
+    others = {emitted.names[n]: (scalars or {}).get(n, 1) for n, _ in program.scalars}
+    process = worker("device" if device == "cuda" else "interpret")
+    try:
+        request = {"text": emitted.text, "entry": emitted.entry, "device": device, "arrays": arrays, "others": others}
+        answer = ask(process, request)
+    finally:
+        kill_group(process)
+    if "error" in answer:
+        raise MeasureError(f"{program.name} on {device}: {answer['error']}")
+    return float(answer["seconds"])
 
 
 def runner(program: Program) -> Callable[[Arrays, dict[str, int], dict[str, float | int]], Arrays]:

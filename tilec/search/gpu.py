@@ -16,6 +16,7 @@ from tilec.cost.price import price
 from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, needs
 from tilec.errors import ResourceError, ScheduleError, TilecError
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.program import Program
 from tilec.runtime.triton_jobs import Compiled, Progress, capability, compile_all, jobs
 from tilec.search.result import Candidate, Rejection, Tuned
 from tilec.targets import Target, load
@@ -122,34 +123,54 @@ def emitted_candidates(
     out: list[Built] = []
     seen: set[str] = set()
     fallen = _Fallen()
-    rank = 0
-    while len(out) < count and rank < len(tuned.rows):
-        here = tuned.top(rank + 1)
-        if len(here) <= rank:
+    for row in tuned.rows:
+        if len(out) >= count:
             break
-        c = here[rank]
-        rank += 1
-        for w in warps:
-            try:
-                made = emit(c.schedule.program, options_for(machine, w))
-            except ScheduleError as e:
-                fallen.add("no form in Triton", f"{c.structure}: {e}")
-                break
-            code = "\n".join(line for k in made.kernels for line in k.lines) + str(w)
-            if code in seen:
+        try:
+            # most fall by the rules: only those that are kept are proved
+            program = tuned.draft(row).program if tuned.draft else tuned.build(row).schedule.program
+            fitting = _fitting(program, row.structure, row.knobs, tuned.sizes, machine, warps, seen, fallen)
+            if not fitting:
                 continue
-            seen.add(code)
-            want = predicted(made, machine, tuned.sizes)
-            reasons = [r for n in want if (r := misfit(n, machine, w)) is not None]
-            built = Built(c, made, machine, want, cost=c.cost)
-            if reasons:
-                kind = "would spill" if "spills" in reasons[0] else "would not fit"
-                fallen.add(kind, f"{built.label} {reasons[0]}")
-                continue
-            out.append(built)
-            if len(out) == count:
-                break
+            c = tuned.build(row)
+        except TilecError as e:
+            fallen.add("not legal or not expressible", f"{row.structure}: {e}")
+            continue
+        for w, want in fitting[: count - len(out)]:
+            out.append(Built(c, emit(c.schedule.program, options_for(machine, w)), machine, want, cost=c.cost))
     return out, fallen.found
+
+
+def _fitting(
+    program: Program,
+    structure: str,
+    knobs: Mapping[str, object],
+    sizes: Mapping[str, int],
+    machine: Target,
+    warps: Sequence[int],
+    seen: set[str],
+    fallen: _Fallen,
+) -> list[tuple[int, tuple[Needs, ...]]]:
+    """Of some numbers of warps, those with which the program fits by the rules, and what it needs then."""
+    out = []
+    for w in warps:
+        try:
+            made = emit(program, options_for(machine, w))
+        except ScheduleError as e:
+            fallen.add("no form in Triton", f"{structure}: {e}")
+            return []
+        code = "\n".join(line for k in made.kernels for line in k.lines) + f"\n{w}"
+        if code in seen:
+            continue
+        seen.add(code)
+        want = predicted(made, machine, sizes)
+        reason = next((r for n in want if (r := misfit(n, machine, w)) is not None), None)
+        if reason is None:
+            out.append((w, want))
+            continue
+        label = f"{structure}: {' '.join(f'{k}={v}' for k, v in knobs.items())} warps={w}"
+        fallen.add("would spill" if "spills" in reason else "would not fit", f"{label} {reason}")
+    return out
 
 
 def compiled_best(
@@ -166,10 +187,22 @@ def compiled_best(
     """
     machine = load(target or tuned.target)
     found, rejected = emitted_candidates(tuned, count, machine, warps)
+    return ranked(found, tuned.sizes, machine, rejected, workers, progress)
+
+
+def ranked(
+    found: Sequence[Built],
+    sizes: Mapping[str, int],
+    machine: Target,
+    rejected: Mapping[str, Rejection],
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Ranked:
+    """Emitted candidates compiled, and those that neither misfit nor spill by their time with real registers."""
     fallen = _Fallen()
     fallen.found.update(rejected)
     number = capability(machine)
-    every = [jobs(b.emitted, tuned.sizes, number) for b in found]
+    every = [jobs(b.emitted, sizes, number) for b in found]
     results = iter(compile_all([j for js in every for j in js], workers, progress))
     kept: list[Built] = []
     for b, js in zip(found, every, strict=True):

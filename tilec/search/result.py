@@ -78,6 +78,7 @@ class Tuned:
     build: Callable[[Row], Candidate] = field(repr=False)
     drop: Callable[[Row, Exception], None] = field(repr=False)
     measurement: Any = None  # a search.measured.Measurement, where candidates were measured
+    draft: Callable[[Row], Schedule] | None = field(default=None, repr=False)  # the schedule of a row, not proved
     _built: dict[int, Candidate] = field(default_factory=dict, repr=False)
 
     @property

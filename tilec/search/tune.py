@@ -129,13 +129,27 @@ def tune(
     def build(row: Row) -> Candidate:
         return _build(row, by_name[row.structure], opened, bound, machine, threads, registers, memo, face)
 
+    def draft(row: Row) -> Schedule:
+        judged = by_name[row.structure]
+        return candidate(judged, opened, bound, {n: row.knobs[n] for n in judged.structure.space.names}, memo)
+
     def drop(row: Row, e: Exception) -> None:
         if not isinstance(e, TilecError):
             raise e
         rejected.add(_reason(e), 1, f"{row.structure}, {row.knobs}: {e}")
 
     result = Tuned(
-        program.name, machine.name, given, ranked, rejected.found, considered, len(structures), tuple(notes), build, drop
+        program.name,
+        machine.name,
+        given,
+        ranked,
+        rejected.found,
+        considered,
+        len(structures),
+        tuple(notes),
+        build,
+        drop,
+        draft=draft,
     )
     if measure is not None and measure is not False:
         how = Measure() if measure is True else measure
