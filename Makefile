@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: test-triton help demo test check-long lint format docs bench model-report clean
+.PHONY: test-triton gpu-report help demo test check-long lint format docs bench model-report clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -64,6 +64,10 @@ check-long: lint
 # Writes the generated pages (docs/primitives.md) and the examples' printed output again; look at the diff before committing.
 docs: $(DEV)
 	$(BIN)/python -m tests.regenerate
+
+# Compiles kernels for five GPU architectures without a GPU, and writes docs/gpu.md and docs/gpu.json (a quarter of an hour of one core).
+gpu-report: $(TRITON)
+	$(TRITON_VENV)/bin/python -m benchmarks.gpu_report
 
 # Measures tilec itself and writes docs/performance.md (a minute; the machine should be idle).
 bench: $(BASE)

@@ -187,7 +187,8 @@ def collected(workers: int) -> Iterator[dict[str, Any]]:
     data: dict[str, Any] = {"sizes": SIZES, "triples": [], "rejected": {}, "chain": {"gemm_silu": [], "rowquant_gemm": []}}
     data["triples"] = [triple(x, c) for x, c in zip(lines, compile_all([x.job for x in lines], workers, say), strict=True)]
     yield data
-    for kernel, target in ((k, t) for k in SEARCHED for t in TARGETS):
+    order = sorted(((k, t) for k in SEARCHED for t in TARGETS), key=lambda x: (x[0] == "gemm", x[1] not in CHAIN))
+    for kernel, target in order:
         tuned = searched(kernel, target)
         found, rejected = emitted_candidates(tuned, EACH)
         data["rejected"][f"{kernel} on {target}"] = {reason: r.count for reason, r in rejected.items()}

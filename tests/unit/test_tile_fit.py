@@ -86,7 +86,7 @@ def test_every_kernel_has_needs(target: str) -> None:
         made = emit(c.schedule().program, options_for(machine))
         (n,) = predicted(made, machine, c.real)
         assert misfit(n, machine, made.num_warps) is None
-        assert (n.registers is not None) == (name == "gemm")
+        assert (n.registers is not None) == (name != "softmax")
 
 
 def test_more_of_everything_needs_more() -> None:

@@ -35,6 +35,7 @@ class KernelText:
     sums: list[str]
     products: list[Dot]
     outputs: list[tuple[tuple[Extent, ...], str]]
+    fed: list[tuple[tuple[Extent, ...], str]]
     shapes: dict[str, Buffer]
     names: dict[str, str]
 
@@ -84,6 +85,7 @@ class Kernel(State):
             sums=self.sums,
             products=self.products,
             outputs=self.outputs,
+            fed=self.fed,
             shapes=shapes,
             names=self.names,
         )

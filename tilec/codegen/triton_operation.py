@@ -149,6 +149,8 @@ class Operation:
         b = self.program.buffer[a.buffer]
         if b.memory == "global":
             text = self.fetched(a, self.k.fresh(f"{self.k.names[a.buffer]}_tile"))
+            if any(loop.var in self.k.stages for loop in self.k.loops):
+                self.k.fed.append((tuple(self.axes[n].extent for n in mine), b.dtype))
         else:
             text = self.held(a).name
             order = [

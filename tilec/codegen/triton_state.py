@@ -79,6 +79,7 @@ class State:
         self.sums: list[str] = []
         self.products: list[Dot] = []
         self.outputs: list[tuple[tuple[Extent, ...], str]] = []  # tiles stored to global memory: extents, type
+        self.fed: list[tuple[tuple[Extent, ...], str]] = []  # tiles that a pipelined loop loads for values it computes
         self.copied: set[str] = set()  # tiles that a copy loaded
         self.both: set[str] = set()  # global buffers that the kernel reads and writes
 

@@ -4,12 +4,14 @@ Shared memory (rules read off machine code of Triton 3.9, which hold to the byte
 - tiles loaded for tl.dot in a pipelined loop of S stages lie in S - 1 buffers each (mma: sm_80, sm_89, sm_120, and outputs of
   fewer than 64 rows anywhere) or S (wgmma: sm_90; tensor memory: sm_100, with two barriers of 8 bytes per product beside them);
 - of an 8-bit product on sm_90, the second operand lies in one more buffer for its transposition instead;
+- where an operand is computed in the loop, what it is computed from lies in S - 1 buffers like the other one, and it in one;
 - without a pipeline the two operands of one product, the largest pair (sm_100: and one barrier);
 - behind the loop, what of the output tile changes its owner before the store: the tile, halved for every register dimension that
   both layouts have in common beyond those a wide access takes (3 of 2-byte elements on sm_80 and sm_89, 1 later); it uses the
   same bytes again, so the larger of both counts.
 Registers: constant + accumulators + a share of the operands in flight per thread, fitted per kind of matrix unit to 285 compiled
-GEMM-like kernels (median error 3 %); and what an epilogue keeps per output element. More than 255 spill.
+GEMM-like kernels (median error 3 %); and what elementwise work keeps per output element: four values for each elementary function
+and each division. More than 255 spill.
 """
 
 from __future__ import annotations
@@ -69,8 +71,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class TileBlock:
-    """One block of a kernel. functions: elementary functions evaluated per output element; widened: 8-bit operands that travel as
-    bytes and are converted in registers; reduced: elements that reductions combine across warps at a time."""
+    """One block of a kernel.
+
+    functions, divisions: elementary functions and correctly rounded divisions evaluated per output element. widened: 8-bit
+    operands travel as bytes and are converted in registers. reduced: it reduces across warps. fed: bytes of the tiles that the
+    pipelined loop loads for operands that it computes.
+    """
 
     warps: int
     products: tuple[Product, ...]
@@ -78,6 +84,8 @@ class TileBlock:
     functions: int = 0
     widened: bool = False
     reduced: bool = False
+    fed: int = 0
+    divisions: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,10 @@ def _loop(block: TileBlock, products: Sequence[Product], stages: int, capability
     distinct = {o.name: o for p in products for o in (p.left, p.right)}
     loaded = sum(o.bytes for o in distinct.values() if o.loaded)
     made = sum(o.bytes * (2 if block.widened else 1) for o in distinct.values() if not o.loaded)
+    if block.fed:  # an operand is computed from loads, which then are all fetched ahead into place
+        turned = sum(o.bytes for o in distinct.values() if o.loaded and o.width == 1) if kind == WGMMA else 0
+        ahead = (stages - 1) * (loaded - turned + block.fed) + turned
+        return ahead + made + (16 * len(products) if kind == TMEM else 0)
     if kind == MMA:
         return (stages - 1) * loaded + made
     if kind == WGMMA:
@@ -192,9 +204,12 @@ def _warps(p: Product, warps: int, kind: str) -> tuple[int, int]:
 
 
 def _registers(block: TileBlock, capability: int) -> int | None:
-    if not block.products:
-        return None
     threads = 32 * block.warps
+    if not block.products:
+        if not block.functions or not block.stored:
+            return None
+        live = 1 + 4 * block.functions + 4 * block.divisions
+        return round(28 + live * max(s.rows * s.columns for s in block.stored) / threads)
     kind = unit(capability, block.products[0])
     constant, per_sum, per_operand, narrow = _LINES[kind, capability >= 90 and not (kind == MMA and capability < 120)]
     sums = sum(p.rows * p.columns for p in block.products) / threads

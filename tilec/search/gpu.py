@@ -76,9 +76,26 @@ def block_of(kernel: KernelText, emitted: Emitted, sizes: Mapping[str, int] | No
     text = "\n".join(kernel.lines)
     functions = sum(len(re.findall(rf"\b_{f}\(", text)) for f in HEAVY)
     narrow = bytes_for_f8 and any(kernel.shapes[b].dtype in F8 for b in kernel.buffers)
+    fed = sum(_number(e, kernel, sizes) * DTYPES[dtype].bytes for e, dtype in kernel.fed)
+    divisions = text.count("tl.div_rn(")
     return TileBlock(
-        emitted.num_warps, tuple(products), tuple(stored), functions, narrow, "tl.sum" in text or "tl.reduce" in text
+        emitted.num_warps,
+        tuple(products),
+        tuple(stored),
+        functions,
+        narrow,
+        "tl.sum" in text or "tl.reduce" in text,
+        fed if any(not (p.left.loaded and p.right.loaded) for p in products) else 0,
+        divisions,
     )
+
+
+def _number(extents: Sequence[int | str], kernel: KernelText, sizes: Mapping[str, int] | None) -> int:
+    """Elements of a tile."""
+    out = 1
+    for e in extents:
+        out *= e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {}))
+    return out
 
 
 def _power(n: int) -> int:
