@@ -156,6 +156,7 @@ def section() -> Section:
     equal = int(np.sum(predicted == np.array([int(r["smem_formula"]) for r in feasible])))
     equal += int(np.sum(held == np.array([int(r["smem"]) for r in compiled])))
     failed = np.array([r["status"] != "Ok" for r in feasible])
+    over = np.array([int(r["smem_formula"]) > STATIC_SHARED for r in feasible])  # by the file's own bytes
     refused = predicted > STATIC_SHARED
     figures = {
         "tuned_rows": len(found),
@@ -163,8 +164,8 @@ def section() -> Section:
         "tuned_over_pick_median": float(np.median(ratio)),
         "convolution_rows": len(feasible) + len(compiled),
         "convolution_shared_equal": equal,
-        "failed_for_shared": int(np.sum(failed & refused)),
-        "failed_for_shared_predicted": int(np.sum(failed & refused)),
+        "failed_for_shared": int(np.sum(failed & over)),
+        "failed_for_shared_predicted": int(np.sum(failed & over & refused)),
         "ran_but_refused": int(np.sum(~failed & refused)),
         "failed_otherwise": int(np.sum(failed & ~refused)),
     }
