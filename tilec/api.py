@@ -308,20 +308,22 @@ def pick(
     reassociate: str | Iterable[str] | None = None,
     contract: bool = False,
     hardware_rounding: bool = False,
+    ahead: str | Iterable[str] = (),
     **sizes: int,
 ) -> Schedule:
     """tilec's own schedule of `kernel` for a CPU at these sizes, without measuring: structure (panels, micro-tiles, packing, what
     runs on the cores, where an epilogue runs) and sizes from the program and the machine's figures. Proved.
 
-    The permissions are those of `schedule`; what is not permitted is not used. Its primitives go on from there. ScheduleError
-    for sizes that do not fit, TargetError for a target that is no CPU.
+    ahead: arguments (weights) that a caller may pack once for many calls: `f.pack(W=W)` of the built function. The permissions
+    are those of `schedule`; what is not permitted is not used. Its primitives go on from there. ScheduleError for sizes that do
+    not fit and for an `ahead` that nothing packs, TargetError for a target that is no CPU.
     """
     _check_kernel("pick", kernel)
     machine = load_target(target)
     if machine.kind != "cpu":
         raise TargetError(f'pick(target="{machine.name}"): {machine.name} is no CPU. `tilec.tune` chooses schedules for it')
     allowed: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
-    s = cpu.pick(kernel.program, machine, sizes=sizes, **allowed).schedule
+    s = cpu.pick(kernel.program, machine, ahead=(ahead,) if isinstance(ahead, str) else ahead, sizes=sizes, **allowed).schedule
     return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
 
 
@@ -332,6 +334,7 @@ def compile(
     reassociate: str | Iterable[str] | None = None,
     contract: bool = False,
     hardware_rounding: bool = False,
+    ahead: str | Iterable[str] = (),
     threads: int | None = None,
     compiler: str | None = None,
     **sizes: int,
@@ -341,7 +344,9 @@ def compile(
     threads: how many its parallel loops use (default: OMP_NUM_THREADS, else all cores). Its `.schedule` says how it runs and
     which permissions it has. MeasureError without a C compiler (`schedule.build("numpy")` needs none).
     """
-    s = pick(kernel, target, reassociate=reassociate, contract=contract, hardware_rounding=hardware_rounding, **sizes)
+    s = pick(
+        kernel, target, reassociate=reassociate, contract=contract, hardware_rounding=hardware_rounding, ahead=ahead, **sizes
+    )
     made = s.build("c", threads=threads, compiler=compiler)
     assert isinstance(made, Compiled)
     made.schedule = s

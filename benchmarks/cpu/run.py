@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PEERS = {  # who -> (environment, script, arguments)
     "tilec": (None, "tilec_peer.py", ()),
+    "tilec_packed": (None, "tilec_peer.py", ("packed",)),  # weights packed ahead: reported apart, no peer of the others
     "numpy": (None, "numpy_peer.py", ()),
     "torch": ("torch", "torch_peer.py", ()),
     "torch_compiled": ("torch", "torch_peer.py", ("compiled",)),
@@ -44,7 +45,7 @@ class Worker:
         env = {n: v for n, v in os.environ.items() if not n.startswith(("OPENBLAS_", "OMP_", "MKL_"))}
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "HL_NUM_THREADS"):
             env[name] = str(threads)
-        env["PYTHONPATH"] = str(ROOT) if who == "tilec" else ""
+        env["PYTHONPATH"] = str(ROOT) if who.startswith("tilec") else ""
         argv = [python, str(HERE / "peers" / script), *arguments]
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT
@@ -154,7 +155,8 @@ def run(
                 results += mine
     for r in results:
         row = next(x for x in rows if x.name == r.row)
-        others = [x.median_ms for x in results if x.row == r.row and x.threads == r.threads and x.who != r.who and x.median_ms]
+        rivals = [x for x in results if x.row == r.row and x.threads == r.threads and x.who not in (r.who, "tilec_packed")]
+        others = [x.median_ms for x in rivals if not (r.who == "tilec_packed" and x.who == "tilec")]
         if r.median_ms:
             r.roof_share = round(probe.roof(row, r.threads) / r.median_ms, 3)
             peers = [t for t in others if t]

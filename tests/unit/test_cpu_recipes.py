@@ -117,6 +117,16 @@ def test_few_rows_read_the_right_operand_as_it_lies():
     assert "W_packed" in some and "acc: f32[4, 16] in register" in some  # four whole tiles, not three
 
 
+def test_weights_may_be_packed_ahead_of_the_call():
+    for rows in (1, 20):
+        chosen = {"M": rows, "N": 50, "K": 30}
+        picked = pick(gemm_silu_f32.program, ZEN3, ahead=("W",), sizes=chosen)
+        assert "packed ahead of the call where the caller has it" in str(picked.schedule)
+        same(picked.schedule.program, **chosen)
+    with pytest.raises(ScheduleError, match=r"'A' is not packed ahead of the call. Possible: W"):
+        pick(gemm_silu_f32.program, ZEN3, ahead=("A",), sizes={"M": 20, "N": 50, "K": 30})
+
+
 def test_a_long_sum_is_cut_and_stays_in_order():
     """The sum of a tile is loaded and stored for each block: no permission."""
     picked = pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32, 5)}, sizes={"M": 13, "N": 37, "K": 17})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,14 +67,17 @@ def _continues(group: list[Nest], nest: Nest, later: Sequence[Nest]) -> bool:
     )
 
 
-def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = None) -> tuple[Schedule, tuple[str, ...]]:
+def scheduled(
+    s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = None, ahead: frozenset[str] = frozenset()
+) -> tuple[Schedule, tuple[str, ...]]:
     """Every group of a fresh schedule by its structure; a group that its structure does not fit stays in its written order, said
-    in the notes. blocks: sizes for contractions, by the name of the group's last nest, instead of those chosen."""
+    in the notes. blocks: sizes for contractions, by the name of the group's last nest, instead of those chosen.
+    ahead: arguments whose packed copy the caller may bring."""
     program = s.program.source
     prefix, found = nests(program)
     notes = [f"{', '.join(prefix)} in the written order: what stands inside depends on it"] if prefix else []
     for group in [(nest,) for nest in found] if prefix else group_nests(s.program, found):
-        for make in _structures(s, group, core, blocks or {}):
+        for make in _structures(s, group, core, blocks or {}, ahead):
             try:
                 s = make(s)
                 break
@@ -85,9 +88,11 @@ def scheduled(s: Schedule, core: Core, blocks: Mapping[str, Blocks] | None = Non
     return s, tuple(notes)
 
 
-def _structures(s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks]) -> list[Callable[[Schedule], Schedule]]:
+def _structures(
+    s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks], ahead: frozenset[str]
+) -> list[Callable[[Schedule], Schedule]]:
     if any(nest.kind == "contraction" for nest in group):
-        b = blocks.get(group[-1].name) or choose(s.program, group, core)
+        b = blocks.get(group[-1].name) or choose(s.program, group, core, ahead)
         windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again
         ways = [replace(b, packed=False)] if windows else [b, replace(b, packed=False)]
         return [lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways]
@@ -107,12 +112,26 @@ def _proved(s: Schedule) -> Schedule:
     return s
 
 
-def pick(program: Program, target: str | Target = "host", blocks: Mapping[str, Blocks] | None = None, **options: Any) -> Picked:
-    """tilec's own schedule of a program for a CPU, proved. options: sizes=, reassociate=, contract=, hardware_rounding=."""
+def pick(
+    program: Program,
+    target: str | Target = "host",
+    blocks: Mapping[str, Blocks] | None = None,
+    ahead: Iterable[str] = (),
+    **options: Any,
+) -> Picked:
+    """tilec's own schedule of a program for a CPU, proved. options: sizes=, reassociate=, contract=, hardware_rounding=.
+
+    ahead: arguments that the caller may pack before the calls; ScheduleError for one that nothing packs.
+    """
     core = Core.of(load(target))
     fresh = start(program, **options)
     memo: Memo = {}
-    made, notes = scheduled(unproved(fresh, memo), core, blocks)
+    wanted = frozenset(ahead)
+    made, notes = scheduled(unproved(fresh, memo), core, blocks, wanted)
+    left = sorted(wanted - {b.root for b in made.program.buffers if b.prepacked})
+    if left:
+        able = sorted({b.root for b in made.program.buffers if b.role == "cache" and b.layout is not None and b.root})
+        raise ScheduleError(f"'{left[0]}' is not packed ahead of the call. Possible: {', '.join(able) or 'none'}")
     verdict = made.check()
     if verdict.status != "legal":
         raise refuse("the picked schedule", made.program, verdict)

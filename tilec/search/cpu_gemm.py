@@ -31,7 +31,8 @@ ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so tha
 class Blocks:
     """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
     cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed?
-    fused: by the first tile of rows, panel by panel; else before, row by row of the piece."""
+    fused: by the first tile of rows, panel by panel; else before, row by row of the piece. ahead: arguments whose packed copy the
+    caller may bring."""
 
     MR: int
     NR: int
@@ -41,6 +42,7 @@ class Blocks:
     MC: int = 0
     packed: bool = True
     fused: bool = False
+    ahead: frozenset[str] = frozenset()
 
 
 def extents(program: Program, nest: Nest) -> dict[str, int]:
@@ -53,7 +55,7 @@ def extents(program: Program, nest: Nest) -> dict[str, int]:
     return out
 
 
-def choose(program: Program, group: Group, core: Core) -> Blocks:
+def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = frozenset()) -> Blocks:
     """Sizes from the program and the machine.
 
     The packed piece of the right operand (KC rows, NC columns) stays in three quarters of the second-level cache while all rows
@@ -75,6 +77,9 @@ def choose(program: Program, group: Group, core: Core) -> Blocks:
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
     word = DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
+    ahead = ahead & frozenset(b for x in sums for b in right_operands(program, x))
+    if 0 < m < FEW and ahead:  # a panel is one run of memory
+        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ahead=ahead)
     if 0 < m < FEW:  # bound by the bytes of the right operand: long runs of a few of its rows at a time, nothing copied
         return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ROWS_AT_ONCE, packed=False)
     if 0 < m < SKINNY:  # few tiles: of a height that leaves no partial one, if there is such
@@ -89,9 +94,9 @@ def choose(program: Program, group: Group, core: Core) -> Blocks:
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
     if n and -(-n // nr) < 2 * core.cores and m >= 4 * mr * core.cores and batch < core.cores:
         mc = core.chunks(m, mr, 16 * mr)
-        return Blocks(mr, nr, max(nr, -(-n // nr) * nr), kc, "rows", mc)
+        return Blocks(mr, nr, max(nr, -(-n // nr) * nr), kc, "rows", mc, ahead=ahead)
     nc = core.chunks(n, nr, most) if n else most
-    return Blocks(mr, nr, nc, kc)
+    return Blocks(mr, nr, nc, kc, ahead=ahead)
 
 
 def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Schedule:
@@ -210,7 +215,10 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
     micro = path[path.index(_sums(s.program, q, nest)[-1 if b.KC else 0]) - 1]
     for buffer in right_operands(s.program, nest):
         (into,) = fresh(s, f"{buffer}_packed")
-        s = s.cache_read(buffer, at=f"{q}.{at}", memory="scratch", into=into)
+        if buffer in b.ahead:
+            s = s.cache_read(buffer, at=None, memory="global", into=into)
+        else:
+            s = s.cache_read(buffer, at=f"{q}.{at}", memory="scratch", into=into)
         dtype = s.program.buffer[into].dtype
         if DTYPES[dtype].arithmetic != dtype:
             s = s.widen(into)
@@ -218,11 +226,13 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
         if dim is not None:
             s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
-        if not ahead and b.fused:
+        if not ahead and b.fused and buffer not in b.ahead:
             s = s.fill_at(into, f"{q}.{micro}")
         elif dim is not None and dim == len(s.program.buffer[into].shape) - 1:
             panel, point = fresh(s, f"{into}_b", f"{into}_v")
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
+        if buffer in b.ahead:
+            s = s.parallel(f"{into}.0").prepack(into)
     return s
 
 
