@@ -1,6 +1,14 @@
-# make demo   the main job: pick, prove, print, price and run GEMM+SiLU and a quantize chain
-# make test   format, lint, types and every test; make check-long adds the long property tests
-# Each target sets up .venv by itself from the pinned requirement files.
+# make demo          the main job: pick, prove, print, price and run GEMM+SiLU and a quantize chain
+# make test          format, lint, types and every test
+# make check-long    the same with the long property tests
+# make test-triton   emitted Triton kernels in Triton's interpreter, and compiled for five architectures without a GPU
+# make lint, format  only the checks; lay the code out
+# make docs          write generated pages and the printed output of pages and examples again
+# make bench         measure tilec itself: docs/performance.md (a minute; the machine should be idle)
+# make model-report  hold the cost model against public measurements: docs/model.md (a few minutes)
+# make gpu-report    compile kernels for five GPU architectures, no GPU needed: docs/gpu.md (a quarter of an hour of one core)
+# make clean         remove what these made outside docs/
+# Each target sets up .venv (test-triton: .venv-triton) by itself from the pinned requirement files.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -14,10 +22,10 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: test-triton gpu-report help demo test check-long lint format docs bench model-report clean
+.PHONY: help demo test test-triton check-long lint format docs bench model-report gpu-report clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^$$/q; s/^# //p' Makefile
 
 $(BASE): requirements.txt requirements-build.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tilec needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -54,28 +62,25 @@ format: $(DEV)
 test: lint
 	$(PYTEST)
 
-# Emitted Triton kernels in Triton's interpreter, and compiled for five architectures without a GPU; its own .venv-triton.
 test-triton: $(TRITON)
 	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) tests/triton tests/gpu
 
 check-long: lint
 	TILEC_PROPERTY_PAIRS=20000 $(PYTEST)
 
-# Writes the generated pages (docs/primitives.md) and the examples' printed output again; look at the diff before committing.
+# Look at the diff before committing.
 docs: $(DEV)
 	$(BIN)/python -m tests.regenerate
 
-# Compiles kernels for five GPU architectures without a GPU, and writes docs/gpu.md and docs/gpu.json (a quarter of an hour of one core).
 gpu-report: $(TRITON)
 	$(TRITON_VENV)/bin/python -m benchmarks.gpu_report
 
-# Measures tilec itself and writes docs/performance.md (a minute; the machine should be idle).
 bench: $(BASE)
 	@$(BIN)/python -m benchmarks --write docs/performance.md
 
-# Writes docs/model.md, docs/model.json and docs/model/*.svg: the cost model against public measurements (a few minutes).
+# Writes docs/model.md, docs/model.json and docs/model/*.svg.
 model-report: $(DEV)
 	@$(BIN)/python -m benchmarks.model.report
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from tilec import cli_commands
+from tilec import api, cli_commands
 from tilec.cli_answer import Answer, Progress
 from tilec.errors import InternalError, TilecError
 from tilec.report.verdict import error_data
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("show", "The pseudocode of a kernel or of its schedule.")
     scheduled(p)
-    p.add_argument("--form", default="element", help="element (default), or a backend: tile, numpy, c")
+    p.add_argument("--form", default="element", help=f"element (default), or a backend: {', '.join(api.EMITTERS)}")
     p.add_argument("--trace", action="store_true", help="the steps of the schedule as Python")
 
     p = command("emit", "The code of a schedule: C, NumPy, or another backend's text.")
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
     scheduled(p)
-    p.add_argument("--backend", default="numpy", help="numpy (default) or interpreter")
+    p.add_argument("--backend", default="numpy", help=f"numpy (default), or another backend: {', '.join(api.RUNNERS)}")
     p.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
 
     p = command("occupancy", "Blocks per SM of a launch, what limits them, and what would gain one more.")

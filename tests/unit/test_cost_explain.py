@@ -10,7 +10,8 @@ import tilec
 from tilec.api import Cost
 from tilec.cost.checked import unchecked
 from tilec.cost.explain_time import formulas, us
-from tilec.cost.levels import l2_bandwidth, levels, shared_bandwidth
+from tilec.cost.kernel_time import l2_bandwidth
+from tilec.cost.levels import levels, shared_bandwidth
 from tilec.targets.load import unmeasured
 
 GIVEN = {"M": 1024, "K": 4096, "N": 12288}

@@ -45,7 +45,6 @@ SHARED_BYTES_PER_CYCLE = 128  # 32 banks of 4 bytes (CUDA programming guide, sha
 L2_BYTES_PER_CYCLE = 64  # between L2 and one SM (NVIDIA A100 and V100 whitepapers, L2 cache)
 BYTES_IN_FLIGHT = 16  # per thread, of accesses that no copy stages: one vector load
 CONTENTION = 4  # exponent of the sum over the units of an SM: the busiest hides most of the others
-LEVELS = ("compute", "shared", "l2", "global", "latency", "launch")
 
 Value = Callable[[Term], Any]
 
@@ -155,7 +154,7 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     covered = np.asarray(1.0)
     cover = np.where(flying > 0, active * together * flying / needed, 1.0) if inside is None and needed > 0 else covered
     dram, l2 = _bytes(machine, kernel, blocks, r * sms, amounts, value)
-    bandwidth = _l2_bandwidth(machine)
+    bandwidth = l2_bandwidth(machine)
     levels = {
         "compute": per_sm * compute,
         "shared": per_sm * shared,
@@ -209,7 +208,8 @@ def _amounts(
     return moved, np.minimum(moved, most)
 
 
-def _l2_bandwidth(machine: Target) -> float:
+def l2_bandwidth(machine: Target) -> float:
+    """Bytes per second between L2 and all SMs: the machine's figure, at most what the SMs' ports pass."""
     ports = machine.cores * machine.clock * L2_BYTES_PER_CYCLE
     found = machine.figure.get("l2_bandwidth")
     return ports if found is None else min(ports, found.value)

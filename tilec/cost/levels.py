@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.cost.kernel_time import L2_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE
+from tilec.cost.kernel_time import SHARED_BYTES_PER_CYCLE, l2_bandwidth
 from tilec.cost.operations import FLOPS
 from tilec.targets import Target
 
@@ -37,13 +37,6 @@ class Roof:
 
     name: str
     rate: float
-
-
-def l2_bandwidth(machine: Target) -> float:
-    """Bytes per second between L2 and all SMs: the machine's figure, at most what the SMs' ports pass."""
-    ports = machine.cores * machine.clock * L2_BYTES_PER_CYCLE
-    found = machine.figure.get("l2_bandwidth")
-    return ports if found is None else min(ports, found.value)
 
 
 def shared_bandwidth(machine: Target) -> float:

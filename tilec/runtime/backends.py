@@ -12,6 +12,7 @@ import numpy as np
 from tilec.codegen import numpy_source
 from tilec.errors import MeasureError
 from tilec.ir.program import Program
+from tilec.runtime import numpy_run
 from tilec.runtime.c_build import FLAGS, Recipe, machine, recipe
 from tilec.runtime.c_run import load
 from tilec.runtime.compiler import find as find_compiler
@@ -33,9 +34,7 @@ class Options:
 
 def numpy_backend(program: Program, options: Options) -> Prepared:
     """Generated NumPy code on the arrays themselves."""
-    namespace: dict[str, Any] = {}
-    exec(compile(numpy_source.emit(program), f"<tilec numpy {program.name}>", "exec"), namespace)
-    function, names = namespace[numpy_source.entry(program)], numpy_source.parameters(program)
+    function, names = numpy_run.function(program)
 
     def bind(arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, Any]) -> Bound:
         given = {**arrays, **scalars, **sizes}

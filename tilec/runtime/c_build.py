@@ -6,7 +6,6 @@ renamed, so that a reader never sees half of one. What is compiled in is removed
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
@@ -20,6 +19,7 @@ from tilec.errors import MeasureError, ScheduleError
 from tilec.ir.program import Program
 from tilec.runtime.compiler import Compiler, find
 from tilec.runtime.process import run_killable
+from tilec.targets import host
 
 # no fusing, no reordering, two's complement: what the text says is what runs; without errno and traps compares stay vectors
 FLAGS = (
@@ -91,10 +91,8 @@ def _macros(path: str) -> frozenset[str]:
 
 
 def cache_folder() -> Path:
-    """Where shared objects are kept: $TILEC_CACHE/c, else $XDG_CACHE_HOME/tilec/c, else ~/.cache/tilec/c."""
-    own = os.environ.get("TILEC_CACHE")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilec"
-    return base / "c"
+    """Where shared objects are kept: `c` in tilec's cache folder."""
+    return host.cache_folder() / "c"
 
 
 def compile_recipe(made: Recipe, timeout: float = TIMEOUT, cache: Path | None = None) -> Path:
@@ -131,11 +129,3 @@ def _told(reason: str, err: str) -> str:
     ] or err.strip().splitlines()
     shown = "".join(f"\n  {line}" for line in lines[:3])
     return f"failed ({reason}){shown}" if not reason.startswith("timed out") else f"{reason}, compiling"
-
-
-def forget(made: Recipe) -> None:
-    """Remove the shared object from the cache."""
-    done = cache_folder() / f"{made.entry}-{made.key}.so"
-    for path in (done, done.with_suffix(".c")):
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -110,11 +110,6 @@ def _steps(action: object, var: str) -> bool:
     return dict(e.terms).get(var) == 1 and not any(var in x.names for x in target.index[:-1])
 
 
-def parallel_over(s: Schedule, loop: str) -> Schedule:
-    """The loop on all cores, unless it runs once."""
-    return s.parallel(loop)
-
-
 def bytes_of(program: Program, name: str) -> int:
     """The bytes of a buffer whose extents are numbers; 0 where they are not."""
     b = program.buffer[name]
