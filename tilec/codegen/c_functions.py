@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from tilec.codegen.c_helpers import Helpers, number, vector
@@ -20,8 +21,12 @@ def function(h: Helpers, name: str, lanes: int) -> str:
     def body() -> str:
         # a bool is an int for scalars, a mask of i32 lanes for vectors
         known = {step.name: step for step in steps}
-        lines = [f"const {_type(s.dtype, lanes)} {s.name} = {_step(h, s, known, lanes)};" for s in steps]
-        return "\n".join([*lines, f"return {result};"])
+        lines = [f"return {result};"]
+        for s in reversed(steps):  # a compare that became part of a clamp is not needed any more
+            text = _step(h, s, known, lanes)
+            if any(s.name in re.findall(r"\w+", line) for line in lines):
+                lines.insert(0, f"const {_type(s.dtype, lanes)} {s.name} = {text};")
+        return "\n".join(lines)
 
     return h.define(f"{name}_{t}", t, f"{t} x", body)
 

@@ -477,7 +477,10 @@ class _Emitter(Instructed):
                 rest = total if first == 0 else f"{total} - {first}"
                 rest = rest if first + lanes >= ext.most else f"{self.helpers.index('min_i')}({lanes}, {rest})"
                 self.line(inner, f"const i64 {count} = {rest};")
+            start = len(self.lines)
             self._chunk(node, ext, first, Lanes(node.var, lanes, count, key), inner)
+            if count is not None and not any(count in line for line in self.lines[start:]):
+                del self.lines[start - 1]
             self.close(place)
 
     def _fullness(self, body: tuple[Node, ...], place: Place) -> list[Constraint]:
