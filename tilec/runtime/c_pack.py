@@ -19,14 +19,14 @@ from tilec.runtime.c_run import CFunction, Scratch, address
 class Packed:
     """An array in the layout that one compiled schedule reads; given to its calls in the array's place.
 
-    buffer: the copy's name in the schedule. key: tells schedules apart that pack differently.
+    buffer: the copy's name in the schedule. key: the compiled schedule that packed it, and the sizes.
     """
 
     name: str
     buffer: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    key: tuple[str, tuple[tuple[str, int], ...]]
+    key: tuple[str, tuple[tuple[str, int], ...]] = field(repr=False)
     room: Scratch = field(repr=False)
 
     @property
