@@ -1,7 +1,7 @@
 # Emitted by `python -m benchmarks.gpu_emit`.
 """gemm_silu(A: bf16[1024, 4096], W: bf16[4096, 12288], Y: bf16[1024, 12288])
 
-Sum acc in tiles of 128 × 256 × 64 (bf16, summed in f32): tile after tile in order,
+Sum acc in tiles of 32 × 128 × 32 (bf16, summed in f32): tile after tile in order,
     inside a tile as tl.dot adds.
 Every other operation rounds as written.
 """
@@ -77,15 +77,15 @@ def _silu(x):
 def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 48) * 8
-    rows = tl.minimum(8 - first, 8)
-    io = first + pid % (8 * 48) % rows
-    jo = pid % (8 * 48) // rows
-    acc = tl.full((128, 256), 0.0, tl.float32)
-    i = 128 * io + tl.arange(0, 128)
-    j = 256 * jo + tl.arange(0, 256)
-    for ko in tl.range(0, 64, num_stages=3):
-        k = 64 * ko + tl.arange(0, 64)
+    first = pid // (8 * 32) * 8
+    rows = tl.minimum(96 - first, 8)
+    jo = first + pid % (8 * 32) % rows
+    io = pid % (8 * 32) // rows
+    acc = tl.full((32, 128), 0.0, tl.float32)
+    i = 32 * io + tl.arange(0, 32)
+    j = 128 * jo + tl.arange(0, 128)
+    for ko in tl.range(0, 128, num_stages=2):
+        k = 32 * ko + tl.arange(0, 32)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
@@ -96,12 +96,12 @@ def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
 def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 48) * 8
-    rows = tl.minimum(8 - first, 8)
-    io2 = first + pid % (8 * 48) % rows
-    jo2 = pid % (8 * 48) // rows
-    i = 128 * io2 + tl.arange(0, 128)
-    j = 256 * jo2 + tl.arange(0, 256)
+    first = pid // (8 * 32) * 8
+    rows = tl.minimum(96 - first, 8)
+    jo2 = first + pid % (8 * 32) % rows
+    io2 = pid % (8 * 32) // rows
+    i = 32 * io2 + tl.arange(0, 32)
+    j = 128 * jo2 + tl.arange(0, 128)
     C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
     Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
     tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
@@ -121,7 +121,7 @@ def gemm_silu(A, W, Y=None):
         Y = torch.empty((1024, 12288), dtype=torch.bfloat16, device=A.device)
     _check("Y", Y, torch.bfloat16, (1024, 12288))
     C = torch.empty((1024, 12288), dtype=torch.bfloat16, device=A.device)
-    blocks = 384
+    blocks = 3072
     gemm_silu_0[(blocks,)](
         A,
         *A.stride(),
@@ -130,17 +130,17 @@ def gemm_silu(A, W, Y=None):
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=3,
+        num_stages=2,
         enable_fp_fusion=False,
     )
-    blocks = 384
+    blocks = 3072
     gemm_silu_1[(blocks,)](
         Y,
         *Y.stride(),
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=3,
+        num_stages=2,
         enable_fp_fusion=False,
     )
     return Y

@@ -1,7 +1,7 @@
 # Emitted by `python -m benchmarks.gpu_emit`.
 """gemm_silu(A: bf16[8192, 8192], W: bf16[8192, 8192], Y: bf16[8192, 8192])
 
-Sum acc in tiles of 128 × 256 × 16 (bf16, summed in f32): tile after tile in order,
+Sum acc in tiles of 128 × 64 × 32 (bf16, summed in f32): tile after tile in order,
     inside a tile as tl.dot adds.
 Every other operation rounds as written.
 """
@@ -77,15 +77,15 @@ def _silu(x):
 def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 64) * 8
-    rows = tl.minimum(32 - first, 8)
-    jo = first + pid % (8 * 64) % rows
-    io = pid % (8 * 64) // rows
-    acc = tl.full((128, 256), 0.0, tl.float32)
+    first = pid // (8 * 128) * 8
+    rows = tl.minimum(64 - first, 8)
+    io = first + pid % (8 * 128) % rows
+    jo = pid % (8 * 128) // rows
+    acc = tl.full((128, 64), 0.0, tl.float32)
     i = 128 * io + tl.arange(0, 128)
-    j = 256 * jo + tl.arange(0, 256)
-    for ko in tl.range(0, 512, num_stages=4):
-        k = 16 * ko + tl.arange(0, 16)
+    j = 64 * jo + tl.arange(0, 64)
+    for ko in tl.range(0, 256, num_stages=3):
+        k = 32 * ko + tl.arange(0, 32)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
@@ -96,12 +96,12 @@ def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
 def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 64) * 8
-    rows = tl.minimum(32 - first, 8)
-    jo2 = first + pid % (8 * 64) % rows
-    io2 = pid % (8 * 64) // rows
+    first = pid // (8 * 128) * 8
+    rows = tl.minimum(64 - first, 8)
+    io2 = first + pid % (8 * 128) % rows
+    jo2 = pid % (8 * 128) // rows
     i = 128 * io2 + tl.arange(0, 128)
-    j = 256 * jo2 + tl.arange(0, 256)
+    j = 64 * jo2 + tl.arange(0, 64)
     C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
     Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
     tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
@@ -121,7 +121,7 @@ def gemm_silu(A, W, Y=None):
         Y = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
     _check("Y", Y, torch.bfloat16, (8192, 8192))
     C = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
-    blocks = 2048
+    blocks = 8192
     gemm_silu_0[(blocks,)](
         A,
         *A.stride(),
@@ -130,17 +130,17 @@ def gemm_silu(A, W, Y=None):
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=4,
+        num_stages=3,
         enable_fp_fusion=False,
     )
-    blocks = 2048
+    blocks = 8192
     gemm_silu_1[(blocks,)](
         Y,
         *Y.stride(),
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=4,
+        num_stages=3,
         enable_fp_fusion=False,
     )
     return Y

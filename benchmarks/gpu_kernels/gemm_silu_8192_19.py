@@ -1,8 +1,8 @@
 # Emitted by `python -m benchmarks.gpu_emit`.
 """gemm_silu(A: bf16[8192, 8192], W: bf16[8192, 8192], Y: bf16[8192, 8192])
 
-Sum acc in tiles of 256 × 128 × 64 (bf16, summed in f32): tile after tile in order,
-    inside a tile as tl.dot adds.
+Sum acc in tiles of 64 × 32 × 32 (bf16, summed in f32): tile after tile in order, inside
+    a tile as tl.dot adds.
 Every other operation rounds as written.
 """
 
@@ -74,37 +74,23 @@ def _silu(x):
 
 
 @triton.jit
-def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
+def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, Y, Y_0, Y_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 32) * 8
-    rows = tl.minimum(64 - first, 8)
-    jo = first + pid % (8 * 32) % rows
-    io = pid % (8 * 32) // rows
-    acc = tl.full((256, 128), 0.0, tl.float32)
-    i = 256 * io + tl.arange(0, 256)
-    j = 128 * jo + tl.arange(0, 128)
-    for ko in tl.range(0, 128, num_stages=3):
-        k = 64 * ko + tl.arange(0, 64)
+    first = pid // (8 * 128) * 8
+    rows = tl.minimum(256 - first, 8)
+    jo = first + pid % (8 * 128) % rows
+    io = pid % (8 * 128) // rows
+    acc = tl.full((64, 32), 0.0, tl.float32)
+    i = 64 * io + tl.arange(0, 64)
+    j = 32 * jo + tl.arange(0, 32)
+    for ko in tl.range(0, 256, num_stages=3):
+        k = 32 * ko + tl.arange(0, 32)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
-    tl.store(C + _at(i[:, None], C_0) + _at(j[None, :], C_1), acc.to(tl.bfloat16))
-
-
-@triton.jit
-def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
-    pid = tl.program_id(0)
-    # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 32) * 8
-    rows = tl.minimum(64 - first, 8)
-    jo2 = first + pid % (8 * 32) % rows
-    io2 = pid % (8 * 32) // rows
-    i = 256 * io2 + tl.arange(0, 256)
-    j = 128 * jo2 + tl.arange(0, 128)
-    C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
-    Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
-    tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
+    C = acc.to(tl.bfloat16).to(tl.float32)
+    tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), _silu(C).to(tl.bfloat16))
 
 
 def _check(name, tensor, dtype, shape):
@@ -120,25 +106,14 @@ def gemm_silu(A, W, Y=None):
     if Y is None:
         Y = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
     _check("Y", Y, torch.bfloat16, (8192, 8192))
-    C = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
-    blocks = 2048
+    blocks = 32768
     gemm_silu_0[(blocks,)](
         A,
         *A.stride(),
         W,
         *W.stride(),
-        C,
-        *C.stride(),
-        num_warps=8,
-        num_stages=3,
-        enable_fp_fusion=False,
-    )
-    blocks = 2048
-    gemm_silu_1[(blocks,)](
         Y,
         *Y.stride(),
-        C,
-        *C.stride(),
         num_warps=8,
         num_stages=3,
         enable_fp_fusion=False,
