@@ -82,13 +82,19 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--threads {o.threads}: numbers separated by commas")
     pythons, missing = interpreters(["tilec", *(p for p in peers if p != "tilec")], Path(o.venvs) if o.venvs else None)
     chosen = [r for r in every if r.name in names]
-    results = run(chosen, pythons, threads, max(1, o.repeats), lambda text: print(text, file=sys.stderr, flush=True))
+
+    def keep(results: list[Result]) -> None:
+        if o.json:
+            o.json.write_text(json.dumps([r.to_dict() for r in results], indent=1) + "\n", encoding="utf-8")
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    results = run(chosen, pythons, threads, max(1, o.repeats), say, keep)
     table = markdown(results, threads)
     failed = [f"{r.row}, {r.threads} threads, {r.who}: {r.error}" for r in results if r.error]
     absent = f"Missing: {'; '.join(missing)}." if missing else "Every peer was there."
     print("\n".join([table, "", absent, *failed]))
-    if o.json:
-        o.json.write_text(json.dumps([r.to_dict() for r in results], indent=1) + "\n", encoding="utf-8")
     if o.write:
         machine = f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} (other work ran on the machine)"
         section = PAGE.format(

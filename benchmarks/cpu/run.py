@@ -138,8 +138,10 @@ def run(
     threads: Sequence[int],
     repeats: int,
     say: Callable[[str], None] = lambda text: None,
+    keep: Callable[[list[Result]], None] = lambda results: None,
 ) -> list[Result]:
-    """Every row with every contender; one row at a time, its contenders' turns in a round robin."""
+    """Every row with every contender; one row at a time, contenders taking turns. keep: is given what there is after
+    each row, so that an interruption loses one row."""
     probe = Probe()
     results: list[Result] = []
     for row in rows:
@@ -151,8 +153,14 @@ def run(
             checked, want = row.reference(inputs)
             for count in threads:
                 say(f"{row.name}, {count} threads")
-                mine = _row(row, folder, checked, want, pythons, count, repeats, probe)
-                results += mine
+                results += _row(row, folder, checked, want, pythons, count, repeats, probe)
+                _judge(results, rows, probe)
+                keep(results)
+    return results
+
+
+def _judge(results: list[Result], rows: Sequence[Row], probe: Probe) -> None:
+    """Shares of the roofs, which later rows may have raised, and ratios."""
     for r in results:
         row = next(x for x in rows if x.name == r.row)
         rivals = [x for x in results if x.row == r.row and x.threads == r.threads and x.who not in (r.who, "tilec_packed")]
@@ -161,7 +169,6 @@ def run(
             r.roof_share = round(probe.roof(row, r.threads) / r.median_ms, 3)
             peers = [t for t in others if t]
             r.ratio_to_best_peer = round(min(peers) / r.median_ms, 3) if peers else None
-    return results
 
 
 def _row(
