@@ -115,12 +115,16 @@ def chain(data: Mapping[str, Any]) -> str:
         matrix = ", ".join(f"{n} {name}" for m in p["matrix"] for name, n in m.items()) or "none"
         fell = ", ".join(f"{r['count']} {k}" for k, r in p["fell"].items()) or "none"
         registers, shared = ", ".join(map(str, p["registers"])), ", ".join(f"{s:,}" for s in p["shared"])
+        f = p["first"]
+        tile = "×".join(str(f["knobs"][n]) for n in ("BM", "BN", "BK"))
         lines += [
-            f"**{p['target']}**: {knobs}, {p['warps']} warps. {number(1e6 * p['seconds'])} µs by the model, bound by "
+            f"**{p['target']}**. By traffic and throughput alone, before registers count, the model's first is {tile} in "
+            f"{f['knobs']['stages']} stages: {number(1e6 * f['seconds'])} µs, {f['traffic'] / 2**20:,.1f} MiB. The pick that "
+            f"neither misfits nor spills: {knobs}, {p['warps']} warps. {number(1e6 * p['seconds'])} µs by the model, bound by "
             f"{p['bound']}, {p['traffic'] / 2**20:,.1f} MiB of global traffic. Compiled: {registers} registers, {shared} B "
             f"shared; {limit}; matrix instructions: {matrix}. Fallen on the way: {fell}.",
             "",
-            f"> {p['model']}",
+            f"> The model of its first: {p['model']}",
             "",
         ]
     lines += [

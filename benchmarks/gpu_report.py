@@ -146,6 +146,7 @@ def pick(tuned: Tuned, found: Sequence[Built], rejected: Mapping[str, Rejection]
         "blocks": [o.blocks for o in best.occupancies()],
         "limiters": [list(o.limiters) for o in best.occupancies()],
         "matrix": [dict(c.matrix) for c in best.compiled],
+        "first": {"knobs": tuned.rows[0].knobs, "seconds": tuned.rows[0].time, "traffic": tuned.rows[0].traffic},
         "model": tuned.why(),
         "fell": {k: {"count": r.count, "example": r.example.splitlines()[0]} for k, r in result.rejected.items()},
     }
