@@ -19,9 +19,9 @@ PAGE = """{begin}
 an environment of its own: `python -m venv FOLDER/torch && FOLDER/torch/bin/pip install torch numpy`, and likewise `halide`.
 
 Medians of {repeats} interleaved turns in ms (1 / 2 threads side by side where both were run); weights are packed inside the
-call, but in `tilec_packed`, which is compared with nobody. *ratio*: the best peer's time ÷ tilec's, above 1 is faster. *roof*: the
-share of the least time that the probes of the same run allow (bytes at the bandwidth of their kind, or the multiply-adds and the
-epilogue). tilec's schedules are its own pick; {permissions}
+call, but in `tilec_packed`, which is compared with nobody. *ratio*: the best peer's time ÷ tilec's, above 1 is faster.
+*roof*: the share of the least time that the probes of the same run allow (bytes at the bandwidth of their kind, or the
+multiply-adds and the epilogue). tilec's schedules are its own pick; {permissions}
 
 {table}
 
