@@ -269,6 +269,7 @@ class Schedule(base.Schedule):
             "schedule": json.loads(self.trace.to_json()),
             "reassociate": sorted(p.reassociate),
             "contract": p.contract,
+            "hardware_rounding": p.hardware_rounding,
             "pseudocode": text(p),
             "cost": cost,
         }
@@ -376,8 +377,8 @@ def tune(
     space={"BM": [32, 64], …} and schedule=lambda s, BM, …: s.… search knobs of your own; without them the structures and tile
     sizes derived from the program are searched. measure: True or a `Measure`: the best `budget` candidates of the model are
     compiled, verified and timed on this machine; or a function that runs a schedule and returns seconds. `.measurement` tells how
-    it went. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract, progress as
-    in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
+    it went. database: an SQLite file that keeps measurements. options: threads, registers, reassociate, contract,
+    hardware_rounding, progress as in `tilec.search.tune.tune`. Deterministic for a seed. What is shown is proved in full.
     """
 
     _check_kernel("tune", kernel)

@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     def permissions(p: argparse.ArgumentParser) -> None:
         p.add_argument("--reassociate", action="append", metavar="BUFFER", help="its float sum may change its order")
         p.add_argument("--contract", action="store_true", help="a multiply-add may round once")
+        p.add_argument("--hardware-rounding", action="store_true", help="an instruction may flush denormals and add in its order")
 
     def scheduled(p: argparse.ArgumentParser) -> None:
         p.add_argument("kernel", help=KERNEL_HELP)

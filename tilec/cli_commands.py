@@ -20,6 +20,7 @@ from tilec.report.tables import table
 from tilec.report.verdict import error_data, verdict_data
 from tilec.runtime.compare import compare, random_inputs
 from tilec.runtime.host import keep, measure_host
+from tilec.runtime.job import strict
 from tilec.targets import names as target_names
 
 
@@ -44,6 +45,7 @@ def _scheduled(o: argparse.Namespace, progress: Progress, bind: bool = True) -> 
         sizes if bind else {},
         reassociate=tuple(o.reassociate) if o.reassociate else None,
         contract=o.contract,
+        hardware_rounding=o.hardware_rounding,
         proof_budget=o.proof_budget,
     )
     progress.finished("the schedule was proved")
@@ -149,9 +151,8 @@ def command_run(o: argparse.Namespace, progress: Progress) -> Answer:
     buffers = s.program.source.buffer
     rows = [compare(n, buffers[n].dtype, result[n], reference[n]) for n in result]
     identical = all(r.identical for r in rows)
-    allowed = bool(s.program.reassociate or s.program.contract)
     data = run_data(s.program, o.backend, o.seed, sizes, rows)
-    return Answer(run_text(s.program, o.backend, o.seed, sizes, rows), data, 0 if identical or allowed else 1)
+    return Answer(run_text(s.program, o.backend, o.seed, sizes, rows), data, 0 if identical or not strict(s.program) else 1)
 
 
 def command_occupancy(o: argparse.Namespace, progress: Progress) -> Answer:

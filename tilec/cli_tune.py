@@ -31,6 +31,7 @@ def tune(o: argparse.Namespace, progress: Progress) -> tuple[Answer, Tuned | Non
     measure = measure_of(o)
     database = database_of(o) if measure else None
     permissions = {"reassociate": tuple(o.reassociate) if o.reassociate else None, "contract": o.contract}
+    permissions["hardware_rounding"] = o.hardware_rounding
     with Bar(sys.stderr, o.quiet, f"{kernel.name} on {o.target}") as bar:
 
         def say(stage: str, done: int, total: int) -> None:

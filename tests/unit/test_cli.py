@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import tilec
 from tilec import cli, cli_commands
 from tilec.cli_answer import Progress
+from tilec.report.run import run_text
+from tilec.runtime.compare import Difference
 
 KERNEL = """
 import tilec
@@ -272,3 +275,20 @@ def test_emit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ):
         assert cli.main(["emit", "gemm", *map(str, words)]) == 2
         assert capsys.readouterr().err == f"ScheduleError: {said}\n"
+
+
+def test_every_permission_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--reassociate", "acc", "--contract", "--hardware-rounding"]
+    assert cli.main(["show", "gemm", *words]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("reassociate acc", "contract", "hardware_rounding"))
+
+
+def test_a_difference_is_named_after_the_permission_that_allows_it() -> None:
+    rows = [Difference("C", "bf16", (2, 2), 4, 1, 0.5, 0.1)]
+    sizes = {"M": 2, "N": 2, "K": 2}
+    for permission in ("contract", "hardware_rounding"):
+        program = tilec.workload("gemm").schedule(**{permission: True}).program
+        assert run_text(program, "c", 0, sizes, rows).endswith(f"not bit-identical; the schedule was permitted to: {permission}")
+    strictly = run_text(tilec.workload("gemm").program, "c", 0, sizes, rows)
+    assert strictly.endswith("NOT bit-identical, and no permission allows a difference")

@@ -246,3 +246,10 @@ def test_products_beyond_64_bits_stay_exact():
     c = evaluate(judged.formulas, load("h200"), huge, knobs)
     assert list(c.flops) == [2**94, 2**94]
     assert c.traffic[1] == 2 * (2**62 * -(-(2**31) // 3)) * 2 + 2 * 2**62
+
+
+def test_every_permission_reaches_the_schedules():
+    kernel, given = workloads.get("gemm"), {"reassociate": "acc", "contract": True, "hardware_rounding": True}
+    found = tune(kernel, SIZES, "h200", space={"BM": [4]}, schedule=lambda s, BM: s.split("i", BM), **given)
+    program = found.best.schedule.program
+    assert (program.reassociate, program.contract, program.hardware_rounding) == (frozenset({"acc"}), True, True)

@@ -44,7 +44,7 @@ def run_text(program: Program, backend: str, seed: int, sizes: Mapping[str, int]
     body = table(("output", "type", "elements", "different", "largest difference", "relative"), cells)
     same = all(r.identical for r in rows)
     permissions = [f"reassociate {', '.join(sorted(program.reassociate))}"] if program.reassociate else []
-    permissions += ["contract"] if program.contract else []
+    permissions += ["contract"] * program.contract + ["hardware_rounding"] * program.hardware_rounding
     if same:
         last = "bit-identical"
     elif permissions:

@@ -75,7 +75,7 @@ class Job:
 
 def strict(program: Program) -> bool:
     """Has the program no permission, so that its results are those of the reference to the bit?"""
-    return not (program.reassociate or program.contract or getattr(program, "hardware_rounding", False))
+    return not (program.reassociate or program.contract or program.hardware_rounding)
 
 
 def check_for(

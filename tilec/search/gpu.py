@@ -14,15 +14,16 @@ from tilec.cost.cost import Cost
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.price import price
 from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, needs
-from tilec.errors import ResourceError, ScheduleError, TilecError
+from tilec.errors import ScheduleError, TilecError
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Program
 from tilec.runtime.triton_jobs import Compiled, Progress, capability, compile_all, jobs
 from tilec.search.result import Candidate, Rejection, Tuned
 from tilec.targets import Target, load
 
 WARPS = (4, 8)
-HEAVY = frozenset({"exp", "exp2", "log", "log2", "sigmoid", "silu", "gelu", "tanh", "erf", "rsqrt", "sin", "cos"})
+HEAVY = frozenset(FUNCTIONS) - {"relu"}  # a comparison
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ def _priced(b: Built) -> Built:
     """With the registers of the kernel that has most."""
     try:
         cost = price(b.candidate.schedule.program, b.target, {}, 32 * b.emitted.num_warps, max(c.registers for c in b.compiled))
-    except (TilecError, ResourceError):
+    except TilecError:
         return b
     return replace(b, cost=cost)
 

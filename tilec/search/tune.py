@@ -63,6 +63,7 @@ def tune(
     registers: int | None = None,
     reassociate: str | Iterable[str] | None = None,
     contract: bool = False,
+    hardware_rounding: bool = False,
     priced: int | None = None,
     progress: Progress | None = None,
     face: Callable[[Schedule], Schedule] = lambda s: s,
@@ -87,7 +88,7 @@ def tune(
     if threads is not None and most is not None and threads > most:
         raise ResourceError(f"tune(threads={threads}): {machine.name} allows {most:,} threads per block")
     say = progress or (lambda stage, done, total: None)
-    permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract}
+    permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
     given = _sizes(program, sizes)
     bound = start(program, given, **permissions)
     opened = start(program, {}, **permissions)
