@@ -269,7 +269,7 @@ def test_emit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "void tilec_gemm(" in (tmp_path / "gemm.c").read_text()
     missing = tmp_path / "no" / "file.c"
     for words, said in (
-        (("--backend", "tile", "--compile"), "emit: backend tile has no --compile. Backends that have: c"),
+        (("--backend", "tile", "--compile"), "emit: backend tile has no --compile. Backends that have: c, triton"),
         (("--compile",), "emit --compile: name a folder for the C source, header and shared object: -o FOLDER"),
         (("-o", missing), f"emit: {missing} can't be written: No such file or directory"),
     ):

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from tilec.codegen.c_helpers import Helpers, number, vector
+from tilec.errors import InternalError
 from tilec.ir.functions import FUNCTIONS, Function, Operand, Step
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "iadd": "+", "isub": "-", "iand": "&", "shl": "<<", "sar": ">>"}
@@ -115,7 +116,7 @@ def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int) -> str:
             if lanes == 1:
                 return f"{arg(m)} ? {arg(a)} : {arg(b)}"
             return f"{h.select(s.dtype, lanes)}({arg(m)}, {arg(a, True)}, {arg(b, True)})"
-    raise AssertionError(op)
+    raise InternalError(f"no C for the step {op!r}")
 
 
 def _clamp(condition: Step | None, a: Operand, b: Operand) -> bool | None:
