@@ -73,6 +73,8 @@ class Database:
                         f"database {self.path} was made by a newer tilec (format {version}, this one knows {FORMAT}). "
                         "Give another path, or update tilec"
                     )
+                if version == 0:
+                    self._refuse_strangers(self.connection)
                 self.connection.execute(_TABLE)
                 self.connection.execute("select key, seconds, spread, samples, failure, detail from results limit 1").fetchall()
                 if version < FORMAT:
@@ -85,6 +87,13 @@ class Database:
                 self._close()
                 raise
         return self
+
+    def _refuse_strangers(self, connection: sqlite3.Connection) -> None:
+        """A file without a format number is empty, or of format 1 (one table, `measured`, by key); anything else is someone's."""
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table' order by name")]
+        columns = {row[1] for row in connection.execute("pragma table_info(measured)")}
+        if tables and not (tables == ["measured"] and "key" in columns):
+            raise MeasureError(f"{self.path} holds tables of another program ({', '.join(tables)}). Give another path")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._flush()
