@@ -1,6 +1,7 @@
 """`make gpu-report`: what the compiler makes of emitted kernels on five architectures, beside what the model says; docs/gpu.md.
 
     python -m benchmarks.gpu_report                compile what is not cached, write docs/gpu.json and docs/gpu.md
+    python -m benchmarks.gpu_report --resume       go on where an interrupted run stopped
     python -m benchmarks.gpu_report --part page    docs/gpu.md again from docs/gpu.json
 
 No GPU is needed: kernels are compiled for an architecture, and the machine code is read.
@@ -168,28 +169,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Hold the model against Triton's compiler; writes docs/gpu.json and docs/gpu.md."
     )
     parser.add_argument("--part", choices=("page",), help="page: docs/gpu.md from docs/gpu.json, nothing is compiled")
+    parser.add_argument("--resume", action="store_true", help="keep what docs/gpu.json holds, and add the searches it lacks")
     parser.add_argument("--workers", type=int, default=2, help="compilers at once (default 2)")
     o = parser.parse_args(argv)
     data_file, page = ROOT / "docs" / "gpu.json", ROOT / "docs" / "gpu.md"
-    steps = [json.loads(data_file.read_text(encoding="utf-8"))] if o.part else collected(o.workers)
+    known = json.loads(data_file.read_text(encoding="utf-8")) if o.part or o.resume else None
+    steps = [known] if o.part else collected(o.workers, known)
     for data in steps:  # written after each search, so that an interrupted run leaves what it found
         data_file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         page.write_text(rendered(page.read_text(encoding="utf-8"), data), encoding="utf-8")
     return 0
 
 
-def collected(workers: int) -> Iterator[dict[str, Any]]:
-    """Everything that the page shows, as it grows."""
+def collected(workers: int, known: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Everything that the page shows, as it grows; from what an earlier run left, where it is given."""
 
     def say(done: int, total: int) -> None:
         print(f"\r{done} of {total} kernels compiled", end="", file=sys.stderr, flush=True)
 
-    lines = lines_of_table()
-    data: dict[str, Any] = {"sizes": SIZES, "triples": [], "rejected": {}, "chain": {"gemm_silu": [], "rowquant_gemm": []}}
-    data["triples"] = [triple(x, c) for x, c in zip(lines, compile_all([x.job for x in lines], workers, say), strict=True)]
+    data: dict[str, Any] = known or {
+        "sizes": SIZES,
+        "triples": [],
+        "rejected": {},
+        "chain": {"gemm_silu": [], "rowquant_gemm": []},
+    }
+    if known is None:
+        lines = lines_of_table()
+        data["triples"] = [triple(x, c) for x, c in zip(lines, compile_all([x.job for x in lines], workers, say), strict=True)]
     yield data
     order = sorted(((k, t) for k in SEARCHED for t in TARGETS), key=lambda x: (x[0] == "gemm", x[1] not in CHAIN))
     for kernel, target in order:
+        if f"{kernel} on {target}" in data["rejected"]:
+            continue
         tuned = searched(kernel, target)
         found, rejected = emitted_candidates(tuned, EACH)
         data["rejected"][f"{kernel} on {target}"] = {reason: r.count for reason, r in rejected.items()}

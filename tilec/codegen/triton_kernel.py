@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilec.codegen.triton_operation import Operation
 from tilec.codegen.triton_state import Block, Dot, Extent, State
+from tilec.codegen.triton_sums import Sum
 from tilec.codegen.triton_text import call
 from tilec.ir import tree
 from tilec.ir.affine import Aff
@@ -30,7 +31,7 @@ class KernelText:
     extents: dict[str, Aff]
     grid: list[tuple[Aff, ...]]
     lines: list[str]
-    used: set[str]
+    used: Counter[str]
     dots: list[str]
     sums: list[str]
     products: list[Dot]
@@ -129,7 +130,7 @@ class Kernel(State):
                     if not isinstance(op.action, Barrier):
                         raise self.refused("copies are committed or awaited by hand; Triton does both: use pipeline(…)")
                 case Tile():
-                    Operation(self, op).emit()
+                    Sum(self, op).emit()
 
     def place(self) -> None:
         """The loops of the grid from the program's number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -68,7 +69,7 @@ class State:
         self.taken: set[str] = {*names.values(), "pid", "tl", "triton", "torch"}
         self.blocks = [Block(1, set(program.sizes))]
         self.loops: list[Loop] = []
-        self.used: set[str] = set()
+        self.used: Counter[str] = Counter()  # calls of support functions; divisions and reductions
         self.extents: dict[str, Aff] = {}
         self.touched: dict[str, None] = {}
         self.sizes: set[str] = set()

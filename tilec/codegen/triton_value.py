@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -47,12 +48,12 @@ class Evaluator:
     index: Callable[[Aff], Number]
     scalar: Callable[[str], str]
     keep: Callable[[str], str]
-    used: set[str]
+    used: Counter[str]
     bits: bool
 
     def call(self, name: str, *args: Number) -> Number:
         """A support function."""
-        self.used.add(name)
+        self.used[name] += 1
         return self.made(f"_{name}", args)
 
     def made(self, function: str, args: tuple[Number, ...], *rest: str) -> Number:
@@ -92,6 +93,7 @@ class Evaluator:
                 return self.made(f"tl.{name}", args) if want == "i32" else self.call(name, *args)
             case Binary(op="/", a=a, b=b):
                 args = (self.value(a, want), self.value(b, want))
+                self.used["division"] += 1
                 return self.made("tl.div_rn", args) if want == "f32" else self.infix(args[0], "/", args[1], 6)
             case Binary(op="//", a=a, b=b):
                 return self.call("floordiv", self.value(a, want), self.value(b, want))

@@ -3,7 +3,6 @@ ranked again with the registers and shared bytes that the machine code has."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,11 +18,11 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Program
 from tilec.runtime.triton_jobs import Compiled, Progress, capability, compile_all, jobs
-from tilec.search.result import Candidate, Rejection, Tuned
+from tilec.search.result import Candidate, Rejection, Rejections, Tuned
 from tilec.targets import Target, load
 
 WARPS = (4, 8)
-HEAVY = frozenset(FUNCTIONS) - {"relu"}  # a comparison
+SHORT = 8  # an elementary function of so few steps keeps nothing beside its argument
 
 
 @dataclass(frozen=True)
@@ -74,20 +73,18 @@ def block_of(kernel: KernelText, emitted: Emitted, sizes: Mapping[str, int] | No
         numbers = [e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {})) for e in extents]
         if len(numbers) == 2:
             stored.append(Stored(numbers[0], numbers[1], DTYPES[dtype].bytes))
-    text = "\n".join(kernel.lines)
-    functions = sum(len(re.findall(rf"\b_{f}\(", text)) for f in HEAVY)
+    functions = sum(n for f, n in kernel.used.items() if f in FUNCTIONS and len(FUNCTIONS[f].steps) > SHORT)
     narrow = bytes_for_f8 and any(kernel.shapes[b].dtype in F8 for b in kernel.buffers)
     fed = sum(_number(e, kernel, sizes) * DTYPES[dtype].bytes for e, dtype in kernel.fed)
-    divisions = text.count("tl.div_rn(")
     return TileBlock(
         emitted.num_warps,
         tuple(products),
         tuple(stored),
         functions,
         narrow,
-        "tl.sum" in text or "tl.reduce" in text,
+        kernel.used["reduction"] > 0,
         fed if any(not (p.left.loaded and p.right.loaded) for p in products) else 0,
-        divisions,
+        kernel.used["division"],
     )
 
 
@@ -123,15 +120,6 @@ def misfit(n: Needs, machine: Target, warps: int) -> str | None:
     return problems[0] if problems else None
 
 
-class _Fallen:
-    def __init__(self) -> None:
-        self.found: dict[str, Rejection] = {}
-
-    def add(self, reason: str, example: str) -> None:
-        old = self.found.get(reason)
-        self.found[reason] = Rejection(1 + (old.count if old else 0), old.example if old else example)
-
-
 def emitted_candidates(
     tuned: Tuned, count: int, target: str | Target | None = None, warps: Sequence[int] = WARPS
 ) -> tuple[list[Built], Mapping[str, Rejection]]:
@@ -140,7 +128,7 @@ def emitted_candidates(
     machine = load(target or tuned.target)
     out: list[Built] = []
     seen: set[str] = set()
-    fallen = _Fallen()
+    fallen = Rejections()
     for row in tuned.rows:
         if len(out) >= count:
             break
@@ -152,7 +140,7 @@ def emitted_candidates(
                 continue
             c = tuned.build(row)
         except TilecError as e:
-            fallen.add("not legal or not expressible", f"{row.structure}: {e}")
+            fallen.add("not legal or not expressible", 1, f"{row.structure}: {e}")
             continue
         for w, want in fitting[: count - len(out)]:
             out.append(Built(c, emit(c.schedule.program, options_for(machine, w)), machine, want, cost=c.cost))
@@ -167,7 +155,7 @@ def _fitting(
     machine: Target,
     warps: Sequence[int],
     seen: set[str],
-    fallen: _Fallen,
+    fallen: Rejections,
 ) -> list[tuple[int, tuple[Needs, ...]]]:
     """Of some numbers of warps, those with which the program fits by the rules, and what it needs then."""
     out = []
@@ -175,7 +163,7 @@ def _fitting(
         try:
             made = emit(program, options_for(machine, w))
         except ScheduleError as e:
-            fallen.add("no form in Triton", f"{structure}: {e}")
+            fallen.add("no form in Triton", 1, f"{structure}: {e}")
             return []
         code = "\n".join(line for k in made.kernels for line in k.lines) + f"\n{w}"
         if code in seen:
@@ -187,7 +175,7 @@ def _fitting(
             out.append((w, want))
             continue
         label = f"{structure}: {' '.join(f'{k}={v}' for k, v in knobs.items())} warps={w}"
-        fallen.add("would spill" if "spills" in reason else "would not fit", f"{label} {reason}")
+        fallen.add("would spill" if "spills" in reason else "would not fit", 1, f"{label} {reason}")
     return out
 
 
@@ -217,7 +205,7 @@ def ranked(
     progress: Progress | None = None,
 ) -> Ranked:
     """Emitted candidates compiled, and those that neither misfit nor spill by their time with real registers."""
-    fallen = _Fallen()
+    fallen = Rejections()
     fallen.found.update(rejected)
     number = capability(machine)
     every = [jobs(b.emitted, sizes, number) for b in found]
@@ -227,7 +215,7 @@ def ranked(
         mine = tuple(next(results) for _ in js)
         reason = _fell(b, mine, machine)
         if reason is not None:
-            fallen.add(*reason)
+            fallen.add(reason[0], 1, reason[1])
             continue
         kept.append(_priced(replace(b, compiled=mine)))
     kept.sort(key=lambda b: (_seconds(b), -min(o.blocks for o in b.occupancies())))

@@ -25,6 +25,18 @@ class Rejection:
     example: str
 
 
+@dataclass
+class Rejections:
+    """Reasons in the order of first sight, with counts and one example each."""
+
+    found: dict[str, Rejection] = field(default_factory=dict)
+
+    def add(self, reason: str, count: int, example: str) -> None:
+        if count:
+            old = self.found.get(reason)
+            self.found[reason] = Rejection(count + (old.count if old else 0), old.example if old else example)
+
+
 @dataclass(frozen=True)
 class Row:
     """One candidate by the model. traffic, footprint (shared bytes per block), flops: exact; time: seconds, an estimate.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tilec.search.cpu_space import cpu_recipes
 from tilec.search.measure import Measure
 from tilec.search.measured import measure_with
 from tilec.search.recipes import derive
-from tilec.search.result import Candidate, Rejection, Row, Tuned
+from tilec.search.result import Candidate, Rejections, Row, Tuned
 from tilec.search.space import Knobs, Space
 from tilec.search.structure import Judged, Structure, candidate, judge, split_structures, unproved_schedule
 from tilec.search.unproved import Memo
@@ -35,18 +34,6 @@ CPU_CANDIDATES = 96  # priced on a CPU, over all structures, unless told otherwi
 MOST_CANDIDATES = 1_000_000  # of a space given by the person: all are priced and kept
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass
-class _Rejections:
-    """Reasons in the order of first sight, with counts and one example each."""
-
-    found: dict[str, Rejection] = field(default_factory=dict)
-
-    def add(self, reason: str, count: int, example: str) -> None:
-        if count:
-            old = self.found.get(reason)
-            self.found[reason] = Rejection(count + (old.count if old else 0), old.example if old else example)
 
 
 def tune(
@@ -95,7 +82,7 @@ def tune(
     memo: Memo = {}
     on_cpu = machine.kind == "cpu" and bool(machine.threads)
     structures = _structures(program, opened, bound, space, schedule, memo, machine if on_cpu else None)
-    rejected = _Rejections()
+    rejected = Rejections()
     notes: list[str] = []
     parts: list[tuple[Judged, list[Row]]] = []
     considered = 0
@@ -215,7 +202,7 @@ def _reason(e: TilecError) -> str:
     return {"ResourceError": "does not fit", "ScheduleError": "not expressible"}.get(type(e).__name__, type(e).__name__)
 
 
-def _in_bulk(judged: Judged, machine: Target, sizes: Mapping[str, int], threads: int | None, rejected: _Rejections) -> list[Row]:
+def _in_bulk(judged: Judged, machine: Target, sizes: Mapping[str, int], threads: int | None, rejected: Rejections) -> list[Row]:
     structure = judged.structure
     assert judged.formulas is not None
     names, count = structure.space.names, len(structure.space)
@@ -285,7 +272,7 @@ def _one_by_one(
     registers: int | None,
     seed: int,
     memo: Memo,
-    rejected: _Rejections,
+    rejected: Rejections,
     notes: list[str],
 ) -> list[Row]:
     structure = judged.structure
@@ -324,7 +311,7 @@ def _by_cpu_model(
     seed: int,
     memo: Memo,
     most: int,
-    rejected: _Rejections,
+    rejected: Rejections,
     notes: list[str],
 ) -> list[Row]:
     """Candidates on a CPU, each by the model of cost/cpu.py: traffic by the model, too; flops are those of the first one
