@@ -73,10 +73,10 @@ def test_triangles_at_once():
         + within(0, "ji", 64, A("io") * 64 + A("ii") - A("jo") * 64 + 1)
     )
     assert c.points(("io", "jo", "ii", "ji"), tiled) == count
-    start = time.perf_counter()
+    start = time.process_time()
     fixed = Counter().points(("i", "j"), within(0, "i", 1_000_000) + within(0, "j", A("i") + 1))
     assert fixed.constant == 500_000_500_000
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_triangular_copies_and_skewed_tiles_close():
