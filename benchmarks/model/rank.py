@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,8 @@ from tilec.search.unproved import Memo, unproved
 from tilec.targets import Target, load
 
 SIZE = 4096
+LARGEST_KNOB = 2**20
+FAILED = ("", "nan", "inf", "infinity", "-inf", "-infinity")
 READER = Products.of(FACTORS)
 
 
@@ -102,25 +106,54 @@ class Space:
 
 def read(file: str | Path, front: str | None = None) -> Space:
     """A file with the columns KNOBS and time_ms. front: "opencl" or "cuda"; None: CUDA where the columns of CLBlast's second
-    kernel (GEMMK, KREG) are there, as in its port to CUDA C++, else OpenCL. ValueError for a missing column or no usable row."""
-    table = rows(Path(file) if Path(file).exists() else file)
+    kernel (GEMMK, KREG) are there, as in its port to CUDA C++, else OpenCL. ValueError for a missing column, no usable row, or an
+    entry that is no whole number (a time: above 0)."""
+    try:
+        table = rows(Path(file) if Path(file).exists() else file)
+    except (EOFError, zlib.error, csv.Error, UnicodeError) as e:  # cut off or damaged
+        raise ValueError(f"{file} can't be read as a table: {e}") from None
     if not table:
         raise ValueError(f"{file}: no rows")
     missing = [k for k in (*KNOBS, "time_ms") if k not in table[0]]
     if missing:
         raise ValueError(f"{file}: no column {missing[0]!r}. A space has the columns {', '.join((*KNOBS, 'time_ms'))}")
-    table = [r for r in table if r.get("status", "ok") in ("ok", "") and r["time_ms"] not in ("", "nan", "inf")]
-    table = [r for r in table if int(r.get("GEMMK", "0") or 0) == 0]
-    if not table:
+    for n, r in enumerate(table, 1):
+        if None in r.values() or None in r:
+            raise ValueError(f"{file}: row {n} has more or fewer entries than there are columns")
+    lines = [(n, r) for n, r in enumerate(table, 1) if r.get("status", "ok") in ("ok", "")]
+    lines = [(n, r) for n, r in lines if str(r["time_ms"]).strip().lower() not in FAILED]
+    lines = [(n, r) for n, r in lines if int(_number(file, n, "GEMMK", r.get("GEMMK") or "0")) == 0]
+    if not lines:
         raise ValueError(f"{file}: no row with a measured time (of kernel 0)")
-    knobs = {k: np.array([int(float(r[k])) for r in table]) for k in KNOBS}
+    measured = np.array([_number(file, n, "time_ms", r["time_ms"]) for n, r in lines])
+    if not np.all(measured > 0):
+        n, r = lines[int(np.flatnonzero(measured <= 0)[0])]
+        raise ValueError(f"{file}: row {n}: time_ms={r['time_ms']} is no time")
+    knobs = {k: np.array([_whole(file, n, k, r[k]) for n, r in lines], dtype=np.int64) for k in KNOBS}
     check_knobs(knobs, str(file))
     return Space(
         name=Path(file).name.removesuffix(".gz").removesuffix(".csv").removeprefix("gemm_space_"),
         knobs=knobs,
-        measured=np.array([float(r["time_ms"]) for r in table]),
+        measured=measured,
         front=front or (CUDA if "GEMMK" in table[0] else OPENCL),
     )
+
+
+def _number(file: str | Path, row: int, column: str, text: str | None) -> float:
+    try:
+        value = float(text) if isinstance(text, str) else float("nan")
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise ValueError(f"{file}: row {row}: {column}={text!r} is no number")
+    return value
+
+
+def _whole(file: str | Path, row: int, column: str, text: str | None) -> int:
+    value = _number(file, row, column, text)
+    if value != int(value) or abs(value) > LARGEST_KNOB:
+        raise ValueError(f"{file}: row {row}: {column}={text!r} is no whole number up to {LARGEST_KNOB}")
+    return int(value)
 
 
 def predict(

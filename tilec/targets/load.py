@@ -1,4 +1,4 @@
-"""Reading machine files. An unknown unit, a missing source or a figure that isn't positive is a TargetError."""
+"""Reading machine files. An unknown unit, a missing source, a figure that isn't positive or is out of all proportion: TargetError."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ _KEYS = {
     "threads",
     "machine",
 }
+_FIGURE_KEYS = ("value", "unit", "source", "estimate")
+_LEAST, _MOST = 1e-18, 1e24  # in base units: no figure of a machine lies outside, and times made of them stay finite and positive
 _LIMIT_KEYS = [f for f in Limits.__dataclass_fields__ if f not in ("compute_capability", "source", "shared_configs")]
 
 
@@ -113,9 +115,12 @@ def parse(text: str, file: str) -> Target:
     kind = data["kind"]
     if kind not in _REQUIRED:
         raise TargetError(f"{file}: kind {kind!r} is not known.\n  Kinds: {', '.join(_REQUIRED)}")
-    sources = data.get("sources", {})
+    for key in ("note", "machine"):
+        if key in data and not isinstance(data[key], str):
+            raise TargetError(f"{file}: {key!r} is not a text")
+    sources = _table(data, "sources", file)
     figures = {}
-    for key, entry in data.get("figures", {}).items():
+    for key, entry in _table(data, "figures", file).items():
         if key not in _FIGURES:
             raise TargetError(f"{file}: unknown figure {key!r}.\n  Figures: {', '.join(_FIGURES)}")
         figures[key] = _figure(entry, _FIGURES[key], sources, f"{file}: figures.{key}")
@@ -124,14 +129,16 @@ def parse(text: str, file: str) -> Target:
             raise TargetError(f"{file}: figure {key!r} is missing; kind {kind} needs {', '.join(_REQUIRED[kind])}")
     tables = {}
     for table in ("matrix", "vector"):
-        tables[table] = tuple((k, _figure(e, "ops/s", sources, f"{file}: {table}.{k}")) for k, e in data.get(table, {}).items())
+        tables[table] = tuple(
+            (k, _figure(e, "ops/s", sources, f"{file}: {table}.{k}")) for k, e in _table(data, table, file).items()
+        )
     if not tables["matrix"] and not tables["vector"]:
         raise TargetError(f"{file}: no peak rate; give [matrix] or [vector] with a rate per dtype")
     features = data.get("features", [])
     if not isinstance(features, list) or not all(isinstance(x, str) for x in features):
         raise TargetError(f"{file}: 'features' must be a list of texts")
     paths = []
-    for k, e in data.get("paths", {}).items():
+    for k, e in _table(data, "paths", file).items():
         found = _figure(e, "share", sources, f"{file}: paths.{k}")
         if found.value > 1:
             raise TargetError(f"{file}: paths.{k}: {found.text} is no share: above 0 and up to 1")
@@ -149,17 +156,25 @@ def parse(text: str, file: str) -> Target:
         limits=_limits(str(capability), file) if capability is not None else None,
         note=data.get("note"),
         features=tuple(features),
-        threads=_threads(data.get("threads", {}), sources, file),
+        threads=_threads(_table(data, "threads", file), sources, file),
         machine=data.get("machine"),
         matrix_paths=tuple(paths),
     )
 
 
-def _threads(table: Any, sources: dict[str, str], file: str) -> tuple[tuple[int, tuple[tuple[str, Figure], ...]], ...]:
+def _table(data: dict[str, Any], key: str, file: str) -> dict[str, Any]:
+    """A table of the file, empty where it is not there."""
+    found = data.get(key, {})
+    if not isinstance(found, dict):
+        raise TargetError(f"{file}: {key!r} is {found!r}; it is a table: write [{key}]")
+    return found
+
+
+def _threads(table: dict[str, Any], sources: dict[str, Any], file: str) -> tuple[tuple[int, tuple[tuple[str, Figure], ...]], ...]:
     """[threads.1], [threads.2], …: rates at that many threads."""
     out = {}
-    for count, entries in table.items() if isinstance(table, dict) else [("", None)]:
-        if not count.isdigit() or int(count) < 1 or not isinstance(entries, dict):
+    for count, entries in table.items():
+        if not re.fullmatch("[1-9][0-9]{0,8}", count) or not isinstance(entries, dict):
             raise TargetError(f"{file}: [threads.{count}]: tables of rates are named by a number of threads, as in [threads.2]")
         rows = []
         for name, entry in entries.items():
@@ -177,24 +192,33 @@ def _package() -> Any:
 def _read(text: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+    except (ValueError, RecursionError) as e:  # also integers of too many digits, and too many brackets
         raise TargetError(f"{file} is not valid TOML: {e}") from None
 
 
-def _figure(entry: Any, measures: str, sources: dict[str, str], where: str) -> Figure:
+def _figure(entry: Any, measures: str, sources: dict[str, Any], where: str) -> Figure:
     if not isinstance(entry, dict) or not {"value", "unit", "source"} <= set(entry):
         raise TargetError(f"{where} must be {{ value = …, unit = …, source = … }}")
-    value, unit, source = entry["value"], entry["unit"], entry["source"]
+    unknown = sorted(set(entry) - set(_FIGURE_KEYS))
+    if unknown:
+        raise TargetError(f"{where}: unknown key {unknown[0]!r}.\n  Keys: {', '.join(_FIGURE_KEYS)}")
+    value, unit, source, estimate = entry["value"], entry["unit"], entry["source"], entry.get("estimate", False)
     possible = ", ".join(u for u, (_, m) in UNITS.items() if m == measures)
-    if unit not in UNITS or UNITS[unit][1] != measures:
+    if not isinstance(unit, str) or unit not in UNITS or UNITS[unit][1] != measures:
         raise TargetError(f"{where}: unit {unit!r} is not a unit of it.\n  Units: {possible}")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise TargetError(f"{where}: {value!r} is not a positive number")
+    if value > _MOST or not _LEAST <= value * UNITS[unit][0] <= _MOST:
+        raise TargetError(f"{where}: {value!r} {unit} is no figure of a machine")
     if measures == "count" and value != int(value):
         raise TargetError(f"{where}: {value!r} is not a whole number")
-    if source not in sources:
+    if not isinstance(source, str) or source not in sources:
         raise TargetError(f"{where}: source {source!r} is not in [sources]: {', '.join(sources) or 'none'}")
-    return Figure(value * UNITS[unit][0], f"{value} {unit}", sources[source], bool(entry.get("estimate", False)))
+    if not isinstance(sources[source], str):
+        raise TargetError(f"{where}: source {source!r} is not a text")
+    if not isinstance(estimate, bool):
+        raise TargetError(f"{where}: estimate is true or false, not {estimate!r}")
+    return Figure(value * UNITS[unit][0], f"{value} {unit}", sources[source], estimate)
 
 
 @lru_cache(maxsize=1)  # a file of this package: it does not change while tilec runs
