@@ -1,4 +1,4 @@
-"""Reading machine files. An unknown unit, a missing source, a figure that isn't positive or is out of all proportion: TargetError."""
+"""Reading machine files. An unknown unit, a missing source, a figure that isn't positive or is absurd: TargetError."""
 
 from __future__ import annotations
 
