@@ -15,7 +15,7 @@ from tilec.codegen import c_source
 from tilec.errors import LanguageError, ScheduleError
 from tilec.ir import interp
 from tilec.lang import bf16, f32, i8, kernel, sizes
-from tilec.runtime import c_callable
+from tilec.runtime import c_build, c_callable
 from tilec.runtime.bound import bounds
 from tilec.runtime.c_pack import Packed
 from tilec.schedule.schedule import Schedule, start
@@ -208,3 +208,9 @@ def test_permitted_results_are_within_the_bound(permissions: dict, change, tmp_p
     assert (y.view(np.uint32) != strict.view(np.uint32)).any(), "the permission is used"
     assert (np.abs(y - value) <= error).all()
     assert not (np.abs(y + np.float32(0.01) - value) <= error).all(), "the bound is tight enough to tell"
+
+
+def test_steps_are_reordered_where_there_is_no_tile() -> None:
+    gcc = c_build.recipe(start(product.program).program).compiler.kind == "gcc"
+    plain, tile = (c_build.recipe(s.program).flags for s in (start(product.program), tiles()))
+    assert ("-fschedule-insns" in plain) == gcc and "-fschedule-insns" not in tile

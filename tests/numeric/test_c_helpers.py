@@ -13,6 +13,7 @@ import pytest
 
 from tests.numeric.compiled import needs_compiler, same_bits
 from tilec.codegen import c_convert, c_functions
+from tilec.codegen.c_functions import simplified
 from tilec.codegen.c_helpers import ELEMENT, HOLDS, Helpers
 from tilec.ir import evaluate
 from tilec.ir.dtypes import ARITHMETIC_NUMPY, DTYPES, RULES, decode, encode
@@ -190,3 +191,11 @@ def test_a_wrong_rounding_would_be_seen(apply: Apply) -> None:
     with np.errstate(all="ignore"):
         got = apply("encode_bf16_f32_toward_zero", 8, values, np.uint16)
     assert (got != encode("bf16", values)).sum() > 1000
+
+
+def test_a_clamp_from_above_stays_only_where_it_can_bite() -> None:
+    """silu's exponent is -|x|, never above 0: its clamp at 89 is nothing; exp's argument is anything."""
+    above = {name: [s for s in simplified(FUNCTIONS[name])[0] if s.op == "gt" and s.args[1] == 89.0] for name in ("silu", "exp")}
+    used = {name: {a for s in simplified(FUNCTIONS[name])[0] if s.op == "select" for a in s.args} for name in above}
+    assert not any(s.name in used["silu"] for s in above["silu"])
+    assert above["exp"] and all(s.name in used["exp"] for s in above["exp"])

@@ -164,6 +164,12 @@ def test_chains_are_inlined_and_large_results_stream():
     assert "streaming" not in text(program, M=64, N=512)
 
 
+def test_results_stream_where_the_call_moves_more_than_the_last_cache_holds():
+    chain, norm = tilec.workload("act_chain").program, tilec.workload("softmax").program
+    assert "streaming" in text(chain, M=1024, N=12288)  # 12 MiB of result behind 48 MiB of input, 32 MiB of cache
+    assert "streaming" in text(norm, M=4096, N=2048) and "streaming" not in text(norm, M=2048, N=2048)
+
+
 def test_a_stencil_computes_its_producer_in_strips():
     picked = pick(tilec.workload("blur").program, ZEN3, sizes={"M": 100, "N": 100})
     assert "H: f32[34, 100] in scratch" in str(picked.schedule) and picked.schedule.program.recomputed

@@ -193,7 +193,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
     if dtype == "i8":
         low = constant(h, "f32", lanes, "-128.0f")
         last = "x == x ? n : 0" if lanes == 1 else "n & (x == x)"
-        return "\n".join(
+        plain = "\n".join(
             [
                 f"{f} y = {h.clamp_one_side(lanes, True)}({h.clamp_one_side(lanes, False)}(x, {low}), {top});",
                 f"{i} n = {bits('i32', 'f32', 'y + 12582912.0f')} - 0x4b400000;  // 1.5*2^23 leaves no bits for a fraction",
@@ -201,6 +201,11 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
                 f"return {resize('i8', 'i32', 'n')};",
             ]
         )
+        if lanes != 8:
+            return plain
+        below = f"{h.clamp_one_side(lanes, True)}(x, {top})"
+        short = f"{i} n = ({i})_mm256_cvtps_epi32((__m256){below});  // what is too low is INT32_MIN, which packing saturates"
+        return under("__AVX2__", f"{short}\nn = {last};\nreturn {resize('i8', 'i32', 'n')};", plain)
     assert dtype == "i32"
     high = constant(h, "i32", lanes, "INT32_MAX")
     lowest = constant(h, "i32", lanes, "INT32_MIN")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from math import inf
 
 from tilec.codegen.c_helpers import Helpers, number, vector
 from tilec.errors import InternalError
@@ -35,12 +36,13 @@ def function(h: Helpers, name: str, lanes: int) -> str:
 def simplified(f: Function) -> tuple[list[Step], str]:
     """The steps with the same bits in fewer operations, and the name of the result.
 
-    Equal steps are one. Where a choice is between a/d·s and b/d, the choice is made before the division:
-    (c ? a : b) / d · (c ? s : 1), as a product with 1 is exact.
+    Equal steps are one. A clamp from above of what is never above is that itself. Where a choice is between a/d·s and b/d, the
+    choice is made before the division: (c ? a : b) / d · (c ? s : 1), as a product with 1 is exact.
     """
     out: list[Step] = []
     same: dict[str, str] = {}
     found: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    known: dict[str, Step] = {}
     for s in f.steps:
         args = tuple(same.get(a, a) if isinstance(a, str) else a for a in s.args)
         key = (s.op, tuple((type(a).__name__, repr(a)) for a in args))  # by repr: -0.0 is not 0.0
@@ -48,8 +50,27 @@ def simplified(f: Function) -> tuple[list[Step], str]:
             same[s.name] = found[key]
             continue
         found[key] = s.name
-        out.append(Step(s.name, s.op, args, s.dtype))
+        known[s.name] = made = Step(s.name, s.op, args, s.dtype)
+        if s.op == "select" and isinstance(args[2], str) and _clamp(known.get(str(args[0])), args[1], args[2]):
+            if _most(known, args[2]) <= float(args[1]):
+                same[s.name] = args[2]
+                continue
+        out.append(made)
     return _divided_once(out), same.get(f.result, f.result)
+
+
+def _most(known: dict[str, Step], name: str) -> float:
+    """No value of this step is above that; NaN aside."""
+    s = known.get(name)
+    if s is None:
+        return inf
+    first = known.get(str(s.args[0]))
+    if s.op == "neg" and first is not None and first.op == "abs":
+        return 0.0
+    if s.op == "select" and isinstance(s.args[2], str) and _clamp(first, s.args[1], s.args[2]) is not None:
+        low = float(s.args[1])
+        return min(low, _most(known, s.args[2])) if first is not None and first.op == "gt" else max(low, _most(known, s.args[2]))
+    return inf
 
 
 def _divided_once(steps: list[Step]) -> list[Step]:
@@ -95,6 +116,9 @@ def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int) -> str:
         return f"{arg(a)} {(_INFIX | _COMPARE)[op]} {arg(b)}"
     match op:
         case "neg":
+            inner = steps.get(str(args[0]))
+            if lanes > 1 and inner is not None and inner.op == "abs":
+                return f"({vector('f32', lanes)})(({vector('i32', lanes)}){arg(inner.args[0])} | INT32_MIN)"
             return f"-{arg(args[0])}"
         case "abs":
             if lanes == 1:

@@ -135,7 +135,8 @@ class Helpers:
         return self.define(f"store_part_{t}", "void", f"{short} *p, {t} v, i64 n", body)
 
     def stream(self, short: str, lanes: int) -> str:
-        """A whole vector past the caches where it lies on a multiple of its size, else stored as usual."""
+        """A whole vector past the caches where it lies on a multiple of its size, in pieces where it lies on one of 16 bytes (all
+        that NumPy's allocation promises), else stored as usual."""
         t, size = self.type(short, lanes), BYTES[short] * lanes
 
         def body() -> str:
@@ -148,7 +149,12 @@ class Helpers:
             integer = {16: "__m128i", 32: "__m256i", 64: "__m512i"}[size]
             prefix, macro = {16: ("_mm", "__SSE2__"), 32: ("_mm256", "__AVX__"), 64: ("_mm512", "__AVX512F__")}[size]
             call = f"{prefix}_stream_si{8 * size}(({integer} *)(void *)p, ({integer})v);"
-            return under(macro, f"if (((uintptr_t)p & {size - 1}) == 0) {call} else {plain}", plain)
+            part = {32: "_mm256_extractf128_si256", 64: "_mm512_extracti32x4_epi32"}.get(size)
+            pieces = "".join(
+                f"_mm_stream_si128((__m128i *)(void *)p + {n}, {part}(({integer})v, {n})); " for n in range(size // 16) if part
+            )
+            otherwise = f"if (((uintptr_t)p & 15) == 0) {{ {pieces}}} else {plain}" if part else plain
+            return under(macro, f"if (((uintptr_t)p & {size - 1}) == 0) {call}\nelse {otherwise}", plain)
 
         return self.define(f"stream_{t}", "void", f"{short} *p, {t} v", body)
 

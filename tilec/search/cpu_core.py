@@ -75,9 +75,12 @@ class Core:
         return -(-units // count) * unit
 
 
-def streamed(core: Core, written: int) -> bool:
-    """Is a result of so many bytes better stored past the caches: too large to be there when it is read?"""
-    return written > core.l3 // 2
+def streamed(core: Core, program: Program, name: str) -> bool:
+    """Is this result better stored past the caches: is it, or what the call moves in all, too large for its lines to be there
+    when they are read? A line that is written in the caches is read from memory before."""
+    written = bytes_of(program, name)
+    moved = sum(bytes_of(program, b.name) for b in program.buffers if b.role == "param")
+    return written > core.l3 // 2 or (written > core.l2 and moved >= core.l3)
 
 
 def innermost(program: Program) -> list[tuple[Position, Loop]]:

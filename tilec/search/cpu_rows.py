@@ -10,7 +10,7 @@ from tilec.ir.program import Leaf, Loop, Program
 from tilec.ir.tree import sites
 from tilec.schedule.names import display, find_loop
 from tilec.schedule.schedule import Schedule
-from tilec.search.cpu_core import WIDEST_LANES, Core, bytes_of, innermost, results, streamed, vectorised
+from tilec.search.cpu_core import WIDEST_LANES, Core, innermost, results, streamed, vectorised
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.inputs import private, wide
 from tilec.search.nests import Group
@@ -36,6 +36,14 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
         s = reduced(s, name, row, core)
     s = lanes(s, row, core, statements)
     s = vectorised(s)
+    for name in results(s.program):
+        written = next((nest for nest in group if name in nest.written), None)
+        if (
+            written is not None
+            and s.program.statement[written.statements[-1]].loops[-1] != row
+            and streamed(core, s.program, name)
+        ):
+            s = s.store(name)
     return s.parallel(f"{q}.{outer[0]}")
 
 
@@ -156,7 +164,7 @@ def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedu
         s = lanes(s, outer, core, [n for nest in group for n in nest.statements])
     s = vectorised(s)
     for name in results(s.program):
-        if name in root.written and streamed(core, bytes_of(s.program, name)):
+        if name in root.written and streamed(core, s.program, name):
             s = s.store(name)
     return s.parallel(f"{q}.{outer}")
 
