@@ -181,5 +181,10 @@ def test_a_slot_that_trips_isl_is_still_proved(seed: int) -> None:
     assert check_pair(seed) in ("legal", "illegal")
 
 
+def test_a_statement_whose_loop_is_empty_is_missed() -> None:
+    """The fast path once took a leaf that never runs for a statement that is inlined everywhere."""
+    assert check_pair(7385) == "illegal"
+
+
 if __name__ == "__main__":
     main()

@@ -99,6 +99,13 @@ def half() -> Program:
     return changed(p, p.body[0], h.loop("i", (N + 1) // 2, leaf))
 
 
+def never() -> Program:
+    """The loop over y is empty."""
+    p = passed_on()
+    leaf = Leaf("S2", (I,), h.address("y", I), (h.address("t", I),))
+    return changed(p, p.body[0], h.loop("i", 0, leaf))
+
+
 def out_of_bounds() -> Program:
     """t has one cell fewer than it needs."""
     p = passed_on()
@@ -108,6 +115,7 @@ def out_of_bounds() -> Program:
 WRONG: list[tuple[Callable[[], Program], str]] = [
     (lambda: changed(passed_on(), *passed_on().body, passed_on().body[1]), "_complete"),  # y is written twice
     (half, "_complete"),
+    (never, "_complete"),
     (elsewhere, "_in_place"),
     (out_of_bounds, "_in_place"),
     (one_cell, "_private"),

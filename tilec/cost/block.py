@@ -32,6 +32,7 @@ from tilec.cost.requests import OPENCL, Lanes
 from tilec.cost.residents import l1_beside, residents
 from tilec.cost.term import Term, evaluate
 from tilec.cost.threadwork import Group, Phase, ThreadWork
+from tilec.cost.units import CONTENTION, L2_BYTES_PER_CYCLE
 from tilec.targets import Target
 
 TERMS = ("banks", "lines", "capacity", "spills", "registers", "overlap", "latency", "issue", "ports", "waves")
@@ -48,8 +49,8 @@ class Constants:
     batch: int = 32  # staged registers that a compiler keeps in flight at once
     loop_slots: float = 11.0  # issue slots per rolled iteration: counter, compare, branch, advancing addresses
     address_slots: float = 5.0  # issue slots per access of global memory: its 64-bit address, and the access
-    contention: float = 4.0  # exponent of the ports' sum
-    l2_bytes: float = 32.0  # bytes per cycle between an SM and L2: a sector
+    contention: float = CONTENTION
+    l2_bytes: float = L2_BYTES_PER_CYCLE
 
 
 CONSTANTS = Constants()

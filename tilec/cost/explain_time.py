@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tilec.cost.checked import unchecked
 from tilec.cost.cpu import SPILL, CpuTime
-from tilec.cost.kernel_time import CONTENTION, L2_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE, KernelTime, l2_bandwidth
-from tilec.cost.units import paths
+from tilec.cost.kernel_time import SHARED_BYTES_PER_CYCLE, KernelTime, l2_bandwidth
+from tilec.cost.units import CONTENTION, L2_BYTES_PER_CYCLE, paths
 from tilec.ir.closed_text import pretty_bytes
 from tilec.targets import Target
 

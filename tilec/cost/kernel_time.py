@@ -38,13 +38,21 @@ from tilec.cost.overlap import cycle as cycle_of
 from tilec.cost.residents import residents
 from tilec.cost.term import Term
 from tilec.cost.threadwork import ThreadWork
-from tilec.cost.units import granular, operand_values, paths, slot_rate, slots, usable, vector_values
+from tilec.cost.units import (
+    CONTENTION,
+    L2_BYTES_PER_CYCLE,
+    granular,
+    operand_values,
+    paths,
+    slot_rate,
+    slots,
+    usable,
+    vector_values,
+)
 from tilec.targets import Target
 
 SHARED_BYTES_PER_CYCLE = 128  # 32 banks of 4 bytes (CUDA programming guide, shared memory)
-L2_BYTES_PER_CYCLE = 64  # between L2 and one SM (NVIDIA A100 and V100 whitepapers, L2 cache)
 BYTES_IN_FLIGHT = 16  # per thread, of accesses that no copy stages: one vector load
-CONTENTION = 4  # exponent of the sum over the units of an SM: the busiest hides most of the others
 
 Value = Callable[[Term], Any]
 

@@ -20,6 +20,8 @@ from tilec.targets import Target
 
 DIVISION = 8
 CONVERSION = 2
+L2_BYTES_PER_CYCLE = 64  # between L2 and one SM (NVIDIA A100 and V100 whitepapers, L2 cache)
+CONTENTION = 4  # exponent of the sum over the units of an SM: the busiest hides most of the others
 _SLOTS = {
     "add": 1,
     "sub": 1,

@@ -117,7 +117,7 @@ def _complete(r: Relations) -> bool:
             inlined = r.union(_at(r, x).set_tuple_name(T.in_, f"I{k}") for k, x in enumerate(runs) if not x.own)
             if not (own.union(inlined) if once else own).is_injective():
                 return False
-            return own.is_empty() or own.range().is_equal(r.statement_domain(s.name).to_union_set())
+            return not any(x.own for x in runs) or own.range().is_equal(r.statement_domain(s.name).to_union_set())
 
         key = ("complete", s.name, s.domain, once, *((r.content[x.n], x.instance, x.own) for x in runs))
         if not r.solver.once(key, right):
