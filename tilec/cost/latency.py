@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, prod
 
-from tilec.cost.calls import whole
+from tilec.cost.calls import number, whole
 from tilec.errors import ResourceError
 from tilec.targets import Target, load
 
@@ -45,8 +45,9 @@ def bytes_in_flight(
     """
     machine = load(target)
     seconds = machine.dram_latency if latency is None else latency
-    if min(warps, loads, bytes_per_lane) < 0 or seconds <= 0:
-        raise ResourceError("bytes_in_flight: warps, loads and bytes must not be negative, and the latency must be positive")
+    for name, value in {"warps": warps, "loads": loads, "bytes_per_lane": bytes_per_lane, "lanes": lanes}.items():
+        number("bytes_in_flight", name, value)
+    number("bytes_in_flight", "latency", seconds, positive=True)
     needed = machine.bandwidth * seconds
     return Flight(needed, needed / machine.cores, float(warps * loads * lanes * bytes_per_lane))
 
@@ -131,8 +132,8 @@ class Waves:
 def waves(target: str | Target | int, blocks: int, blocks_per_sm: int = 1) -> Waves:
     """How `blocks` blocks fill a chip (a target, or a number of SMs) with `blocks_per_sm` resident on each."""
     sms = target if isinstance(target, int) else load(target).cores
-    if blocks < 1 or blocks_per_sm < 1 or sms < 1:
-        raise ResourceError(f"waves: needs at least one block, resident block and SM, got {blocks}, {blocks_per_sm}, {sms}")
+    blocks, blocks_per_sm = whole("waves", "blocks", blocks, 1), whole("waves", "blocks_per_sm", blocks_per_sm, 1)
+    sms = whole("waves", "the number of SMs", sms, 1)
     resident = sms * blocks_per_sm
     return Waves(blocks, resident, -(-blocks // resident))
 
@@ -148,8 +149,9 @@ class Tiles:
 
 def tiles(shape: Sequence[int], tile: Sequence[int]) -> Tiles:
     """Tile quantisation: ceil(size ÷ tile) tiles per dimension, the last ones computed in full whatever they hold."""
-    if len(shape) != len(tile) or not shape:
-        raise ResourceError(f"tiles: needs sizes and as many tile sizes, got {tuple(shape)} and {tuple(tile)}")
+    listed = isinstance(shape, Sequence) and isinstance(tile, Sequence)
+    if not listed or len(shape) != len(tile) or not shape:
+        raise ResourceError(f"tiles: needs sizes and as many tile sizes, got {shape!r} and {tile!r}")
     shape, tile = [whole("tiles", "a size", n, 1) for n in shape], [whole("tiles", "a tile size", n, 1) for n in tile]
     grid = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
     return Tiles(grid, prod(grid), Fraction(prod(shape), prod(grid) * prod(tile)))
