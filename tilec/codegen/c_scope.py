@@ -19,12 +19,13 @@ _WORDS = """auto break case char const continue default do double else enum exte
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex main
 asm typeof linux unix NULL NAN INFINITY scratch threads thread i8 u8 i16 u16 i32 u32 i64 u64 f32 f64
 exp exp2 log log2 sqrt sin cos tanh erf fma abs labs floor ceil rint trunc round pow min max malloc free
-j0 j1 jn y0 y1 yn gamma index time signal div remainder"""
+j0 j1 jn y0 y1 yn gamma index time signal div remainder at memcpy memset"""
 
 
 # how helpers and the variables that the text makes up are called
 _HELPER = re.compile(
     r"_[fiu](8|16|32|64)(x\d+)?(_at)?$|_from_|_of_|_as_|_spread_|_bits$|^(min|max|floor)_i$|^(round|part)_|_(bytes|at)$|_\d+$|^tilec_"
+    r"|_packed$|^omp_|^u?int\d+_t$|^(M|FP|HUGE|MATH|U?INT(\d+|MAX|PTR)?|SIZE|FLT|DBL)_"
 )
 
 
@@ -36,7 +37,8 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
         base = re.sub(r"\W", "_", name)
         base = base if re.match(r"[A-Za-z]", base) else f"v{base}"
         while base in taken or _HELPER.search(base):
-            base += "_"
+            longer = f"{base}_"  # names with a part of a helper's stay one of those however long they get
+            base = f"v{base.replace('_', '')}" if _HELPER.search(longer) else longer
         taken.add(base)
         out[name] = base
     return out
