@@ -12,9 +12,9 @@ from tilec.codegen.c_scope import identifiers
 from tilec.lang.kernel import from_source
 
 TEXT = """
-def f(M_PI: f32[at], int64_t: f32[at], x_packed: f32[at]):
+def f(M_PI: f32[at], int64_t: f32[at], x_out: f32[at]):
     for omp_get_thread_num in range(at):
-        x_packed[omp_get_thread_num] = M_PI[omp_get_thread_num] * int64_t[omp_get_thread_num]
+        x_out[omp_get_thread_num] = M_PI[omp_get_thread_num] * int64_t[omp_get_thread_num]
 """
 
 
@@ -37,5 +37,5 @@ def test_names_with_a_part_of_a_helpers_end() -> None:
 
 def test_no_header_has_them() -> None:
     text = header(program())
-    for name in ("at", "M_PI", "int64_t", "x_packed"):
+    for name in ("at", "M_PI", "int64_t", "x_out"):
         assert not re.search(rf"[ *]{name}[,)]", text)

@@ -25,7 +25,7 @@ j0 j1 jn y0 y1 yn gamma index time signal div remainder at memcpy memset"""
 # how helpers and the variables that the text makes up are called
 _HELPER = re.compile(
     r"_[fiu](8|16|32|64)(x\d+)?(_at)?$|_from_|_of_|_as_|_spread_|_bits$|^(min|max|floor)_i$|^(round|part)_|_(bytes|at)$|_\d+$|^tilec_"
-    r"|_packed$|^omp_|^u?int\d+_t$|^(M|FP|HUGE|MATH|U?INT(\d+|MAX|PTR)?|SIZE|FLT|DBL)_"
+    r"|^omp_|^u?int\d+_t$|^(M|FP|HUGE|MATH|U?INT(\d+|MAX|PTR)?|SIZE|FLT|DBL)_"
 )
 
 
