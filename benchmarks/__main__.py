@@ -30,9 +30,10 @@ PAGE = """# Performance
 How long tilec itself takes. `make bench` measures and writes this page; `python -m benchmarks` prints the table alone,
 `--json` as data, `--only WORD` one subject of {subjects}.
 
-Every repeat starts with empty caches and without the last one's garbage, as a fresh session does; the steps of one
-schedule share what their proofs made ([the proof](proof.md)), so a step costs what it changes. A figure is judged by its *process time*: the machine that wrote
-this page was shared, so wall time also holds what others did (and process time still holds the shared cores and caches).
+Every repeat starts with empty caches and without the last one's garbage, as a fresh session does; the steps of one schedule
+share what their proofs made ([the proof](proof.md)), so a step costs what it changes. A figure is judged by its *process
+time*: the machine that wrote this page was shared, so wall time also holds what others did (and process time still holds the
+shared cores and caches).
 p95 is over all steps and repeats: one step in twenty takes longer. The p95 of the steps' medians stands beside it.
 
 {table}
