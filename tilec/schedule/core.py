@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 from tilec.errors import InternalError, LegalityError, ScheduleError
 from tilec.ir.program import Barrier, Node, Program
@@ -29,6 +29,8 @@ from tilec.poly.prove import prove, prove_step
 from tilec.poly.verdict import Verdict
 from tilec.schedule.defaults import derive
 from tilec.schedule.refusal import permission_needed, permission_text, refuse
+
+T = TypeVar("T")
 
 Function = Callable[..., Program]
 SIZE_LIMIT = 2**31
@@ -241,7 +243,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
     return given
 
 
-def choice(value: Any, what: str, allowed: Sequence[str]) -> str:
+def choice(value: Any, what: str, allowed: Sequence[T]) -> T:
     """`value` if it is one of `allowed`, else ScheduleError naming `what`."""
     if value not in allowed:
         raise ScheduleError(f"{what} must be one of {', '.join(repr(a) for a in allowed)}, not {value!r}")

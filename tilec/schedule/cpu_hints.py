@@ -38,7 +38,7 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
     position = find_loop(program, at)
     loop = loop_at(program, position)
     distance = integer(distance, "the distance", 0)
-    choice(level, "the level", (1, 2, 3))  # type: ignore[arg-type]
+    choice(level, "the level", (1, 2, 3))
     if loop.kind == "vector" or loop.kind in THREAD_KINDS:
         raise ScheduleError(f"'{at}' is {loop.kind}: its iterations run at once. Prefetch at a loop around it")
     if b.memory not in ("global", "scratch") or (b.role == "temp" and not b.placed):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import Copy, Leaf, Loop, Program
+from tilec.ir.program import Address, Copy, Leaf, Loop, Program, Read
 from tilec.ir.tree import Position, loops, sites
 from tilec.schedule.names import display
 from tilec.schedule.nest import const_extent, context
@@ -140,10 +141,10 @@ def results(program: Program) -> list[str]:
     return [b.name for b in program.buffers if b.role == "param" and b.name in written - read]
 
 
-def _read(reads: object) -> set[str]:
+def _read(reads: Iterable[Read]) -> set[str]:
     out = set[str]()
-    for r in reads:  # type: ignore[attr-defined]
-        if hasattr(r, "buffer"):
+    for r in reads:
+        if isinstance(r, Address):
             out.add(r.buffer)
         else:
             out |= _read(r.reads)

@@ -49,7 +49,8 @@ def extents(program: Program, nest: Nest) -> dict[str, int]:
     """The numbers of iterations of a contraction's loops at the program's sizes; 0 where they are not constant."""
     q = nest.leading
     out = {}
-    for loop in site(program, q).loops if site(program, q) else ():  # type: ignore[union-attr]
+    found = site(program, q)
+    for loop in found.loops if found else ():
         e = loop.upper[0] - loop.lower[0]
         out[loop.var] = e.const if e.is_const and len(loop.upper) == 1 else 0
     return out
