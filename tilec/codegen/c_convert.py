@@ -24,8 +24,8 @@ _F8 = {"f8e4m3": (20, 120, "16384.0f", 448.0, 0x7F), "f8e5m2": (21, 112, "128.0f
 def _lanes(h: Helpers, lanes: int):
     """(cast of values, cast of bits, select, integers of another width) as text, the same for scalars and vectors."""
 
-    def convert(to: str, x: str) -> str:
-        return f"({to}){x}" if lanes == 1 else f"__builtin_convertvector({x}, {h.type(to, lanes)})"
+    def convert(to: str, short: str, x: str) -> str:
+        return h.convert(to, short, lanes, x)
 
     def resize(to: str, short: str, x: str) -> str:
         """Integers, to more bits or to fewer that hold them."""
@@ -103,7 +103,7 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
 
     def body() -> str:
         if rule is None and d.kind == "float" and dtype in ("f32", "f64"):
-            return f"return {convert(dtype, 'x')};"
+            return f"return {convert(dtype, short, 'x')};"
         if rule is None and source == "f32":
             return _from_f32(h, dtype, lanes)
         if rule is None and source in ("i32", "bool") and dtype == "i8":
@@ -217,7 +217,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
         [
             f"{f} magic = {magic};  // 2^23 with the sign of x",
             f"{f} r = {select('f32', f'{absolute} < 8388608.0f', '(x + magic) - magic', 'x')};",
-            f"{i} n = {convert('i32', select('f32', inside, 'r', zero))};",
+            f"{i} n = {convert('i32', 'f32', select('f32', inside, 'r', zero))};",
             f"n = {select('i32', 'x >= 2147483648.0f', high, 'n')};",
             f"return {select('i32', 'x <= -2147483648.0f', lowest, 'n')};",
         ]

@@ -233,6 +233,24 @@ class Helpers:
 
         return self.define(f"{t}_of_{x}", t, f"{x} x", body)
 
+    def convert(self, to: str, short: str, lanes: int, text: str) -> str:
+        """Values of another type, each rounded once where it must be; scalars and vectors.
+
+        Sixteen f64 out of i32 in two halves: at -O0, GCC 12 has no instruction for the conversion as a whole and dies.
+        """
+        if lanes == 1:
+            return f"({to}){text}"
+        t = self.type(to, lanes)
+        if (to, short) != ("f64", "i32") or lanes < 16:
+            return f"__builtin_convertvector({text}, {t})"
+        x, half = self.type(short, lanes), lanes // 2
+        one = f"__builtin_convertvector(h[%d], {self.type(to, half)})"
+        body = (
+            f"{self.type(short, half)} h[2];\nmemcpy(h, &x, sizeof h);\n"
+            f"const {vector(to, half)} y[2] = {{{one % 0}, {one % 1}}};\n{t} r;\nmemcpy(&r, y, sizeof r);\nreturn r;"
+        )
+        return f"{self.define(f'{t}_of_{x}', t, f'{x} x', body)}({text})"
+
     def bits(self, to: str, short: str) -> str:
         """The same bits, scalars (vectors cast)."""
         return self.define(f"{to}_bits", to, f"{short} x", f"{to} y;\nmemcpy(&y, &x, sizeof y);\nreturn y;")

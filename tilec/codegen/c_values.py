@@ -61,7 +61,7 @@ class Values:
             if want == "i32":
                 return v
         if v.wide:
-            return Value(f"__builtin_convertvector({v.text}, {self.helpers.type(HOLDS[want], self.lanes)})", want, True)
+            return Value(self.helpers.convert(HOLDS[want], HOLDS[v.dtype], self.lanes, v.text), want, True)
         return Value(f"({HOLDS[want]}){v.closed()}", want, False, 8)
 
     def rounded(self, v: Value, dtype: str, rule: str | None = None) -> Value:
