@@ -76,7 +76,7 @@ def test_the_search_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.best and all(b.compiled[0].spills == 0 for b in result.best)
     times = [b.cost.time for b in result.best if b.cost is not None]
     assert times == sorted(times) and len(times) == len(result.best)
-    assert all(b.cost is not None and b.cost.occupancy is not None and b.cost.occupancy.floor is None for b in result.best)
+    assert all(b.cost is not None and b.cost.occupancy is not None and b.cost.occupancy.assumed == "" for b in result.best)
 
 
 @pytest.mark.skipif(available() is not None, reason=str(available()))

@@ -54,7 +54,7 @@ def test_dram_bytes_follow_the_raster_order(order: str, most: float):
 def test_levels_of_a_tile():
     """64 × 64 tiles on an H100, each level by hand."""
     machine = load("h100-sxm")
-    c = price(gemm_silu_tiled(64), machine, ROWS, threads=128)
+    c = price(gemm_silu_tiled(64), machine, ROWS, threads=128, registers=56)
     terms, detail = dict(c.estimate.terms), c.launch[0].estimate.detail
     assert detail.per_sm == 24 and int(detail.resident) == 9  # 3,072 blocks on 132 SMs; 24 KiB + 1 KiB each of 228 KiB
     tile = 2 * 64 * 64 * 4096 / (989.4e12 / 132)  # wgmma: 64 rows, 8 columns and 16 terms are whole granules

@@ -29,7 +29,7 @@ import numpy as np
 from tilec.cost.banks import BANKS, LINE
 from tilec.cost.overlap import cycle
 from tilec.cost.requests import OPENCL, Lanes
-from tilec.cost.residents import l1_beside, residents
+from tilec.cost.residents import l1_beside, most_registers, residents
 from tilec.cost.term import Term, evaluate
 from tilec.cost.threadwork import Group, Phase, ThreadWork
 from tilec.cost.units import CONTENTION, L2_BYTES_PER_CYCLE
@@ -221,20 +221,15 @@ def block_figures(
     Arithmetic in a dtype for which the machine has no rate is left out. Raises TargetError for a machine without SMs.
     """
     limits = machine.sm_limits
-    n = max((len(v) for v in environment.values() if isinstance(v, np.ndarray)), default=1)
+    n = _length(environment)
 
     def value(t: Term) -> np.ndarray:
         return np.broadcast_to(np.asarray(evaluate(t, environment), dtype=np.int64), (n,))
 
     threads, shared = value(work.threads), value(work.shared)
-    held, most = value(work.held), np.zeros(n, dtype=np.int64)
-    for group in work.groups:
-        for p in group.phases:
-            most = np.maximum(most, value(p.fragments) + np.minimum(value(p.staged), constants.batch))
-    demanded = held + most + constants.addresses if registers is None else np.broadcast_to(np.asarray(registers), (n,))
-    warps = -(-threads // BANKS)
-    cap = np.minimum(limits.registers_per_thread, limits.registers_per_block // (warps * BANKS) // 8 * 8)
-    given = np.minimum(demanded, cap)
+    wanted = demanded(work, environment, constants) if registers is None else np.broadcast_to(np.asarray(registers), (n,))
+    cap = most_registers(limits, threads)
+    given = np.minimum(wanted, cap)
     if "registers" in without:
         given = np.minimum(32, given)
     figures = BlockFigures(
@@ -243,8 +238,8 @@ def block_figures(
         environment=environment,
         threads=threads,
         shared=shared,
-        registers=demanded,
-        spilled=np.maximum(0, demanded - cap),
+        registers=wanted,
+        spilled=np.maximum(0, wanted - cap),
         resident=residents(limits, threads, given, shared),
         blocks=value(work.blocks),
         constants=constants,
@@ -253,6 +248,26 @@ def block_figures(
     lanes = Lanes(work, environment, n, front)
     parts = tuple((g, tuple(_phase(p, figures, lanes, value) for p in g.phases)) for g in work.groups)
     return replace(figures, parts=parts)
+
+
+def demanded(work: ThreadWork, environment: Mapping[str, Any], constants: Constants = CONSTANTS) -> np.ndarray:
+    """Registers per thread that a launch asks for: what the thread holds, the fragments and values on their way of its neediest
+    phase, addresses. environment as in `block_figures`."""
+    n = _length(environment)
+
+    def value(t: Term) -> np.ndarray:
+        return np.broadcast_to(np.asarray(evaluate(t, environment), dtype=np.int64), (n,))
+
+    most = np.zeros(n, dtype=np.int64)
+    for group in work.groups:
+        for p in group.phases:
+            most = np.maximum(most, value(p.fragments) + np.minimum(value(p.staged), constants.batch))
+    return value(work.held) + most + constants.addresses
+
+
+def _length(environment: Mapping[str, Any]) -> int:
+    """Of the arrays; 1 for numbers."""
+    return max((len(v) for v in environment.values() if isinstance(v, np.ndarray)), default=1)
 
 
 def _phase(p: Phase, figures: BlockFigures, lanes: Lanes, value: Any) -> PhaseFigures:

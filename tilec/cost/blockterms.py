@@ -46,8 +46,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products over an m × n tile, `runs` multiply-adds in a block; `k` is the extent of its innermost sum loop."""
+    """A sum of products over an m × n tile of the buffer `target`, `runs` multiply-adds in a block; `k` is the extent of its
+    innermost sum loop; operands: the buffers with the rows and the columns."""
 
+    target: str
+    operands: tuple[str, str]
     matrix: str | None  # dtype of the matrix unit that could do it
     operand_bytes: int
     m: Term
@@ -63,7 +66,7 @@ class Stream:
 
     copied: only copies move it; staged: into shared memory. distinct: what a block touches at most, (bytes of one access, product
     of the extents of the loops that the address names) of each access. axes: the block axes that the addresses depend on; blocks
-    that agree there share the bytes. whole: bytes of the buffer.
+    that agree there share the bytes. whole: bytes of the buffer. rank: loops of a block that an address names, at most.
     """
 
     buffer: str
@@ -73,6 +76,7 @@ class Stream:
     distinct: tuple[tuple[int, Count], ...]
     axes: frozenset[str]
     whole: Term
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,8 @@ def block_terms(program: Program, step: Launch, markers: Markers, total: Total) 
                 gathered.staged.append(copy and any(x.buffer.memory in ("shared", "scratch") for x in found))
                 gathered.distinct.append((size, _distinct(a, inner, site.path, markers) or runs))
                 gathered.axes |= _axes(a, block, site)
+                names = frozenset().union(*(e.names for e in a.index)) if a.index else frozenset()
+                gathered.rank = max(gathered.rank, sum(isinstance(x, Loop) and x.var in names for x in inner))
     axes = _block_axes(step, markers)
     return BlockTerms(
         axes,
@@ -164,9 +170,12 @@ class _Gathered:
         self.staged: list[bool] = []
         self.distinct: list[tuple[int, Count]] = []
         self.axes: frozenset[str] = frozenset()
+        self.rank = 0
 
     def stream(self, buffer: str, direction: str) -> Stream:
-        return Stream(buffer, direction, all(self.copied), any(self.staged), tuple(self.distinct), self.axes, self.whole)
+        return Stream(
+            buffer, direction, all(self.copied), any(self.staged), tuple(self.distinct), self.axes, self.whole, self.rank
+        )
 
 
 def _cut(site: Site) -> tuple[tuple[Loop | Guard, ...], tuple[Loop | Guard, ...]]:
@@ -311,6 +320,8 @@ def _contraction(
         return None
     buffers = [program.buffer[a.buffer] for a in operands]
     return Contraction(
+        action.target.buffer,
+        (operands[0].buffer, operands[1].buffer),
         next((key.matrix for key in keys if key.matrix), None),
         max(DTYPES[b.dtype].bytes for b in buffers),
         m,

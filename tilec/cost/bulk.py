@@ -18,6 +18,7 @@ from tilec.cost.counting import moves
 from tilec.cost.kernel_time import Kernel, kernel_time
 from tilec.cost.launches import Launch, launches
 from tilec.cost.operations import FLOPS, Key, operations
+from tilec.cost.registers import demand
 from tilec.cost.separable import Markers, NotSeparable, count
 from tilec.cost.term import ONE, Num, Term, add, ceil, least, most, multiply
 from tilec.cost.term import evaluate as value
@@ -46,6 +47,7 @@ class LaunchFormulas:
     block: BlockTerms | None  # of a launch with block loops
     moved: Mapping[tuple[str, str], Term]  # bytes of global memory by buffer and direction
     inner: ThreadWork | None  # of a launch with block and thread loops
+    in_turn: bool  # do its threads copy and compute in turn?
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,8 @@ def _launch(program: Program, step: Launch, markers: Markers) -> LaunchFormulas:
         count(prefix, markers) if prefix else ONE,
         block,
         {key: add(ts) for key, ts in moved.items()},
-        full_work(program, step, markers) if prefix and in_turn(step) else None,
+        full_work(program, step, markers) if prefix else None,
+        in_turn(step),
     )
 
 
@@ -278,11 +281,10 @@ def _seconds(
             out.append(_roofline(x, machine, column, n))
             continue
         per_block = column(x.threads) if x.threads is not None else np.full(n, threads or 0)
-        known = bool(np.all(per_block > 0))
-        held = -(-_registers(x, column, threads, n) // 4)
-        registers = np.minimum(held, machine.limits.registers_per_thread) if known else np.zeros(n, dtype=np.int64)
+        held = demand(machine, x.block, x.inner, env, _registers(x, column, threads, n), per_block, column)
         moved = {key: column(t) for key, t in x.moved.items()}
-        kernel = Kernel(x.block, column(x.blocks), per_block, registers, column(x.shared), moved, x.inner, env)
+        inner = x.inner if x.in_turn else None
+        kernel = Kernel(x.block, column(x.blocks), per_block, held, column(x.shared), moved, inner, env)
         out.append(kernel_time(machine, kernel, column).seconds)
     return tuple(out)
 

@@ -84,14 +84,14 @@ def formulas(one: LaunchCost, machine: Target) -> dict[str, str]:
     )
     l2_bytes, dram = pretty_bytes(round(float(t.l2_bytes))), pretty_bytes(round(float(t.dram_bytes)))
     sum_of_units = f"(compute^{CONTENTION} + shared^{CONTENTION})^(1/{CONTENTION})"
-    resident = f"{int(t.resident)} resident block{'s' if int(t.resident) != 1 else ''}"
+    others = f"{int(t.resident)} resident blocks cover the rest" if int(t.resident) > 1 else "no other block is there to cover it"
     return {
         "compute": f"= {q} blocks on the busiest of {sms} SMs · {unit}",
         "shared": f"= {q} blocks · {pretty_bytes(round(shared_bytes))} ÷ {SHARED_BYTES_PER_CYCLE} B per cycle "
         f"at {clock / 1e9:.4g} GHz",
         "l2": f"= {l2_bytes} ÷ {l2 / 1e9:,.0f} GB/s, or what one SM's {L2_BYTES_PER_CYCLE} B per cycle pass",
         "global": f"= {dram} past L2 ÷ {reached}",
-        "latency": f"= the SM's {us(float(t.sm))} less its work, {sum_of_units}; {resident} cover the rest",
+        "latency": f"= the SM's {us(float(t.sm))} less its work, {sum_of_units}; {others}",
         "launch": "",
     }
 

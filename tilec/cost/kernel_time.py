@@ -35,6 +35,7 @@ from tilec.cost.block import BlockFigures, block_figures
 from tilec.cost.blockterms import BlockTerms, Count, Stream
 from tilec.cost.operations import FLOPS
 from tilec.cost.overlap import cycle as cycle_of
+from tilec.cost.registers import Demand
 from tilec.cost.residents import residents
 from tilec.cost.term import Term
 from tilec.cost.threadwork import ThreadWork
@@ -59,13 +60,13 @@ Value = Callable[[Term], Any]
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch as numbers or arrays: blocks of the grid, threads per block and registers per thread (0: unknown), shared bytes
-    per block, bytes of global memory by stream key (exact, partial tiles included)."""
+    """One launch as numbers or arrays: blocks of the grid, threads per block (0: unknown), its registers (registers.py), shared
+    bytes per block, bytes of global memory by stream key (exact, partial tiles included)."""
 
     terms: BlockTerms
     blocks: Any
     threads: Any
-    registers: Any
+    registers: Demand
     shared: Any
     moved: Mapping[tuple[str, str], Any]  # (buffer, direction) -> bytes
     inner: ThreadWork | None = None  # of a block whose threads are bound
@@ -104,7 +105,7 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
     threads = _float(kernel.threads)
     warps = np.ceil(threads / machine.limits.warp)
     matrix, vector, values, path, left_out = _arithmetic(machine, t, runs, value, warps)
-    shared = values + sum((size * runs(c) for size, c in t.shared), start=0.0)
+    shared = values + kernel.registers.spilled + sum((size * runs(c) for size, c in t.shared), start=0.0)
     direct_read = copied = written = crossing = 0.0
     inside = _inside(machine, kernel)
     amounts = {(s.buffer, s.direction): _amounts(s, kernel, blocks, runs, inside) for s in t.streams}
@@ -122,7 +123,8 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
             direct_read = direct_read + distinct
             crossing = crossing + distinct
             shared = shared + (0.0 if _in_contraction(t) else moved)
-    asked = (np.asarray(x, dtype=np.int64) for x in (kernel.threads, kernel.registers, kernel.shared))
+    held = kernel.registers
+    asked = (np.asarray(x, dtype=np.int64) for x in (kernel.threads, held.registers, kernel.shared, held.kept))
     room = residents(machine.limits, *asked) if inside is None else inside.plain(inside.resident)
     r = np.maximum(room, 1)
     per_sm = busiest(blocks, sms)

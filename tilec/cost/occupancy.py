@@ -11,13 +11,14 @@ own calculator equal):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
 
 from tilec.errors import ResourceError, TargetError
 from tilec.targets import Limits, Target, load
 
+KEPT = "kept in registers"
 NAMES = ("threads", "registers", "shared", "blocks", "barriers")
 
 
@@ -29,19 +30,21 @@ class Change:
     share: float
 
     def __str__(self) -> str:
-        units = {"registers": " per thread", "shared": " B", "carveout": " %", "threads": "", "barriers": ""}
+        units = {"registers": " per thread", KEPT: " B", "shared": " B", "carveout": " %", "threads": "", "barriers": ""}
         return " and ".join(f"{what} {a:,} → {b:,}{units[what]}" for what, a, b in self.steps)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch asks for, per block; registers per thread, shared in bytes, carveout in percent."""
+    """What a launch asks for, per block; registers per thread, shared in bytes, carveout in percent. kept: bytes that a block of
+    unknown threads keeps in registers, a floor of what it is given."""
 
     threads: int | None
     registers: int | None
     shared: int
     carveout: int | None
     barriers: int
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Occupancy:
     allocated_shared: int
     shared_per_sm: int
     unknown: tuple[str, ...] = ()
-    floor: int | None = None  # registers per thread that stand for an unknown number: those that hold the thread's cells
+    assumed: str = ""  # what stands for a number of registers that was not given, and by which rule
     problems: tuple[str, ...] = ()
     machine: Limits = field(repr=False, kw_only=True)
     launch: Launch = field(repr=False, kw_only=True)
@@ -89,8 +92,8 @@ class Occupancy:
         if self.warps is not None and self.fraction is not None:
             text += f", {self.warps} warps ({self.fraction:.1%})"
         text += f", limited by {' and '.join(self.limiters) or 'nothing known'}"
-        if self.floor is not None:
-            text += f" (at least {self.floor} registers per thread, for what it keeps)"
+        if self.assumed:
+            text += f" ({self.assumed})"
         if self.unknown:
             text += f" ({' and '.join(self.unknown)} unknown, left out)"
         if self.gain is not None:
@@ -130,7 +133,7 @@ def occupancy(
     if carveout is not None and (isinstance(carveout, bool) or not isinstance(carveout, Real) or not 0 <= carveout <= 100):
         raise ResourceError(f"occupancy: carveout is a percentage from 0 to 100, got {carveout}")
     shared = shared_bytes + static_shared + dynamic_shared
-    return _price(machine.name, limits, Launch(threads, registers, shared, carveout, barriers))
+    return launch_occupancy(machine.name, limits, Launch(threads, registers, shared, carveout, barriers))
 
 
 def check_launch(call: str, threads: int | None, registers: int | None) -> None:
@@ -163,6 +166,8 @@ def block_limits(limits: Limits, launch: Launch) -> dict[str, int | None]:
             else:
                 per_partition = limits.registers_per_sm // limits.sub_partitions // per_warp
                 out["registers"] = per_partition * limits.sub_partitions // warps
+    elif launch.kept:
+        out["registers"] = 0 if launch.kept > 4 * limits.registers_per_block else 4 * limits.registers_per_sm // launch.kept
     bytes_, available = _shared(limits, launch)
     if bytes_ > limits.shared_per_block + limits.shared_reserved:
         out["shared"] = 0
@@ -184,7 +189,8 @@ def _shared(limits: Limits, launch: Launch) -> tuple[int, int]:
     return bytes_, next((c for c in limits.shared_configs if c >= bytes_), limits.shared_per_sm)
 
 
-def _price(name: str, limits: Limits, launch: Launch) -> Occupancy:
+def launch_occupancy(name: str, limits: Limits, launch: Launch, assumed: str = "") -> Occupancy:
+    """The same for a launch on a machine of that name, without checks. assumed: see Occupancy."""
     table = block_limits(limits, launch)
     first = min(v for k, v in table.items() if v is not None and k != "barriers")
     limiters = [n for n in NAMES if n != "barriers" and table.get(n) == first]
@@ -209,6 +215,7 @@ def _price(name: str, limits: Limits, launch: Launch) -> Occupancy:
         allocated_shared=allocated,
         shared_per_sm=available,
         unknown=unknown,
+        assumed=assumed,
         problems=_problems(name, limits, launch, table) if blocks == 0 else (),
         machine=limits,
         launch=launch,
@@ -220,7 +227,9 @@ def _problems(name: str, limits: Limits, launch: Launch, table: dict[str, int | 
     if table.get("threads") == 0:
         out.append(f"has {launch.threads:,} threads; {name} allows {limits.threads_per_block:,} per block")
     if table.get("registers") == 0:
-        if launch.registers is not None and _too_many(limits, launch.registers):
+        if launch.threads is None:
+            out.append(f"keeps {launch.kept:,} B in registers per block; {name} allows {4 * limits.registers_per_block:,} B")
+        elif launch.registers is not None and _too_many(limits, launch.registers):
             out.append(f"needs {launch.registers:,} registers per thread; {name} allows {limits.registers_per_thread:,}")
         else:
             out.append(
@@ -243,7 +252,7 @@ def _gain(limits: Limits, launch: Launch, blocks: int) -> Change | None:
         top = -(-launch.threads // limits.warp) * limits.warp
         fitting = limits.threads_per_block // limits.warp * limits.warp  # more never fit
         for threads in range(min(top - limits.warp, fitting), 0, -limits.warp):
-            smaller = Launch(threads, launch.registers, launch.shared, launch.carveout, launch.barriers)
+            smaller = replace(launch, threads=threads)
             table = block_limits(limits, smaller)
             if all(v is None or v > blocks for k, v in table.items() if k in ("threads", "registers")):
                 rest = _relieve(limits, smaller, blocks + 1)
@@ -271,16 +280,18 @@ def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
             continue
         if name == "registers" and launch.registers is not None:
             for registers in range(launch.registers - 1, 0, -1):
-                fewer = Launch(launch.threads, registers, launch.shared, launch.carveout, launch.barriers)
+                fewer = replace(launch, registers=registers)
                 value = block_limits(limits, fewer)["registers"]
                 if value is None or value >= want:
                     note("registers", launch.registers, registers)
                     break
             else:
                 return None
+        elif name == "registers":
+            note(KEPT, launch.kept, 4 * limits.registers_per_sm // want)
         elif name == "shared":
             room = max((c // want // limits.shared_unit * limits.shared_unit for c in limits.shared_configs), default=0)
-            wider = Launch(launch.threads, launch.registers, launch.shared, 100, launch.barriers)
+            wider = replace(launch, carveout=100)
             value = block_limits(limits, wider)["shared"]
             if launch.carveout is not None and (value is None or value >= want):
                 note("carveout", launch.carveout, _least_carveout(limits, launch, want))
@@ -288,7 +299,7 @@ def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
             room = min(room - limits.shared_reserved, limits.shared_per_block)
             if room < 0:
                 return None
-            less = Launch(launch.threads, launch.registers, room, launch.carveout, launch.barriers)
+            less = replace(launch, shared=room)
             value = block_limits(limits, less)["shared"]
             if value is not None and value < want:  # a small carveout: it has to grow as well
                 note("carveout", launch.carveout or 0, 100)
@@ -305,7 +316,7 @@ def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
 
 def _least_carveout(limits: Limits, launch: Launch, want: int) -> int:
     for percent in range((launch.carveout or 0) + 1, 101):
-        wider = Launch(launch.threads, launch.registers, launch.shared, percent, launch.barriers)
+        wider = replace(launch, carveout=percent)
         value = block_limits(limits, wider)["shared"]
         if value is None or value >= want:
             return percent

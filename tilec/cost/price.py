@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tilec.cost.amounts import Held, Traffic, number
 from tilec.cost.blockterms import block_terms, in_turn
@@ -13,7 +12,9 @@ from tilec.cost.cpu import cpu_time
 from tilec.cost.fit import misfits
 from tilec.cost.kernel_time import Kernel
 from tilec.cost.launches import Launch, launches
-from tilec.cost.occupancy import Occupancy, check_launch, occupancy
+from tilec.cost.occupancy import Launch as AskedFor
+from tilec.cost.occupancy import Occupancy, check_launch, launch_occupancy
+from tilec.cost.registers import Demand, demand
 from tilec.cost.separable import Markers
 from tilec.cost.storage import block_footprint, first_is_read, touched, working_set
 from tilec.cost.term import Num, Term
@@ -108,14 +109,28 @@ def _launch(
     names, conditions = step.block_domain
     blocks = runs.points(names, conditions, f"the blocks of {step.name}") if names else Closed.of(1)
     shared = footprint.known("shared")
+    gridded = any(loop.kind in BLOCK_KINDS for loop in step.loops)
+
+    def total(site: Site) -> Term:
+        return Num(number(runs.of(site), given, "runs"))
+
+    terms = of_thread = None
+    if machine is not None and machine.kind == "gpu" and gridded and known:
+        terms = block_terms(program, step, Markers(()), total)
+        of_thread = full_work(program, step, Markers(()))
     resident: Occupancy | None = None
+    held = Demand(0, 0, 0, "")
     if machine is not None and machine.limits is not None and shared is not None:
-        resident = occupancy(machine, per_block, registers, shared)
-        held = footprint.known("register")
-        if registers is None and per_block is not None and held:
-            # what a thread keeps is a floor of what it is given: addresses and fragments come on top
-            floor = min(-(-held // 4), machine.limits.registers_per_thread)
-            resident = replace(occupancy(machine, per_block, floor, shared), floor=floor)
+        kept = footprint.known("register") or 0
+        if registers is not None:
+            held = Demand(registers, 0, 0, "")
+        elif terms is not None:
+            held = demand(machine, terms, of_thread, given, kept, per_block or 0, lambda t: value(t, given))
+        elif per_block is not None and kept:
+            held = Demand(min(-(-kept // 4), machine.limits.registers_per_thread), 0, 0, "kept")
+        per_thread = registers if per_block is None or not held.rule else int(held.registers)
+        asked = AskedFor(per_block, per_thread, shared, None, 1, int(held.kept))
+        resident = launch_occupancy(machine.name, machine.limits, asked, held.words)
     time = None
     if machine is not None and machine.figures and known:
         touched_here = {f.buffer for f in mine.flows}
@@ -123,11 +138,12 @@ def _launch(
         operations = {k: number(c, given, "operations") for k, c in done.items()}
         if machine.kind == "cpu" and machine.threads:
             time = cpu_time(program, program.body[step.number], machine, given, threads, first=n == 0)
-        elif machine.kind == "gpu" and resident is not None and any(loop.kind in BLOCK_KINDS for loop in step.loops):
-            held = registers if registers is not None else resident.floor
-            kernel = _kernel(
-                program, step, runs, mine, number(blocks, given, "blocks"), per_block, held, footprint["shared"], given, registers
-            )
+        elif terms is not None and resident is not None:
+            buffers = dict.fromkeys(f.buffer for f in mine.flows if f.memory == "global")
+            moved = {(b, d): number(mine.formula("global", d, b), given, "bytes") for b in buffers for d in ("read", "write")}
+            inner = of_thread if in_turn(step) else None
+            grid = number(blocks, given, "blocks")
+            kernel = Kernel(terms, grid, per_block or 0, held, footprint["shared"], moved, inner, given, registers)
             time = gpu_time(machine, kernel, lambda t: value(t, given), mine.total("global"), fewest, operations)
         else:
             time = roofline_time(machine, mine.total("global"), fewest, operations)
@@ -147,30 +163,6 @@ def _launch(
         sizes=given,
         problems=misfits(program, step, machine, footprint, resident, per_block),
     )
-
-
-def _kernel(
-    program: Program,
-    step: Launch,
-    runs: Runs,
-    mine: Traffic,
-    blocks: int,
-    threads: int | None,
-    registers: int | None,
-    shared: int,
-    given: Mapping[str, int],
-    stated: int | None,
-) -> Kernel:
-    """The launch as the time model reads it."""
-
-    def total(site: Site) -> Term:
-        return Num(number(runs.of(site), given, "runs"))
-
-    buffers = dict.fromkeys(f.buffer for f in mine.flows if f.memory == "global")
-    moved = {(b, d): number(mine.formula("global", d, b), given, "bytes") for b in buffers for d in ("read", "write")}
-    terms = block_terms(program, step, Markers(()), total)
-    inner = full_work(program, step, Markers(())) if in_turn(step) else None
-    return Kernel(terms, blocks, threads or 0, registers or 0, shared, moved, inner, given, stated)
 
 
 def _size(c: LaunchCost) -> tuple[int, int]:

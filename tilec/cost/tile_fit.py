@@ -19,9 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
+from typing import Any
+
+import numpy as np
+
+from tilec.ir.functions import FUNCTIONS
 
 MMA, WGMMA, TMEM = "mma", "wgmma", "tensor memory"
 MOST = 255
+LEAST_ROWS = 64  # of a product by wgmma or into tensor memory
+SHORT = 8  # an elementary function of so few steps keeps nothing beside its argument
 TENSOR_COLUMNS = 512
 # per unit and architecture: constant, per accumulator register, per operand register in flight, per accumulator of 8-bit products
 _LINES: Mapping[tuple[str, bool], tuple[float, float, float, float]] = {
@@ -110,9 +117,17 @@ class Needs:
 
 def unit(capability: int, product: Product) -> str:
     """What multiplies: the tensor cores through registers (mma), from shared memory (wgmma), or into tensor memory."""
-    if product.rows < 64:
-        return MMA
+    return MMA if product.rows < LEAST_ROWS else matrix_unit(capability)
+
+
+def matrix_unit(capability: int) -> str:
+    """The same for tiles that are tall enough for any unit."""
     return {90: WGMMA, 100: TMEM, 103: TMEM}.get(capability, MMA)
+
+
+def keeps_values(function: str) -> bool:
+    """Is it an elementary function that keeps values of its own while it is evaluated?"""
+    return function in FUNCTIONS and len(FUNCTIONS[function].steps) > SHORT
 
 
 def needs(block: TileBlock, capability: int) -> Needs:
@@ -205,21 +220,31 @@ def _warps(p: Product, warps: int, kind: str) -> tuple[int, int]:
 
 def _registers(block: TileBlock, capability: int) -> int | None:
     threads = 32 * block.warps
+    outputs = max((s.rows * s.columns for s in block.stored), default=0) / threads
+    epilogue = epilogue_registers(len(block.products), block.functions, block.divisions, outputs)
     if not block.products:
-        if not block.functions or not block.stored:
-            return None
-        live = 1 + 4 * block.functions + 4 * block.divisions
-        return round(28 + live * max(s.rows * s.columns for s in block.stored) / threads)
-    kind = unit(capability, block.products[0])
-    constant, per_sum, per_operand, narrow = _LINES[kind, capability >= 90 and not (kind == MMA and capability < 120)]
+        return round(epilogue) if epilogue else None
     sums = sum(p.rows * p.columns for p in block.products) / threads
     distinct = {o.name: o for p in block.products for o in (p.left, p.right)}
     operands = sum(o.bytes for o in distinct.values()) / 4 / threads
     eight = any(p.left.width == 1 for p in block.products)
-    loop = constant + per_sum * sums + per_operand * operands + (narrow * sums if eight else 0.0)
-    outputs = max((s.rows * s.columns for s in block.stored), default=0) / threads
-    epilogue = 0.0
-    if block.functions:  # an accumulator per product, three values per function call, one per rounding in between
-        live = 4 * block.functions if len(block.products) == 1 else 2 * len(block.products) + 2 * block.functions
-        epilogue = 28 + live * outputs
-    return round(max(loop, epilogue))
+    return round(max(loop_registers(unit(capability, block.products[0]), capability, sums, operands, eight), epilogue))
+
+
+def loop_registers(kind: str, capability: int, sums: Any, operands: Any, eight: bool) -> Any:
+    """Registers per thread in a loop of products, before rounding: by the fitted line. sums: accumulators of a thread; operands:
+    its share of one step's operands, in words of 4 bytes; eight: of 8-bit operands. Numbers or arrays."""
+    constant, per_sum, per_operand, narrow = _LINES[kind, capability >= 90 and not (kind == MMA and capability < 120)]
+    return constant + (per_sum + (narrow if eight else 0.0)) * sums + per_operand * operands
+
+
+def epilogue_registers(products: int, functions: int, divisions: int, outputs: Any) -> Any:
+    """Registers per thread where elementary functions are evaluated, before rounding; 0 where none are. outputs: of one thread.
+    Behind products an accumulator of each, three values per call, one per rounding in between."""
+    if not functions:
+        return 0.0
+    if not products:
+        live = 1 + 4 * functions + 4 * divisions
+    else:
+        live = 4 * functions if products == 1 else 2 * products + 2 * functions
+    return np.where(outputs > 0, 28.0 + live * outputs, 0.0)[()]

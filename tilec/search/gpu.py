@@ -12,17 +12,15 @@ from tilec.codegen.triton_value import F8
 from tilec.cost.cost import Cost
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.price import price
-from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, needs
+from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, keeps_values, needs
 from tilec.errors import ScheduleError, TilecError
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Program
 from tilec.runtime.triton_jobs import Compiled, Progress, capability, compile_all, jobs
 from tilec.search.result import Candidate, Rejection, Rejections, Tuned
 from tilec.targets import Target, load
 
 WARPS = (4, 8)
-SHORT = 8  # an elementary function of so few steps keeps nothing beside its argument
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def block_of(kernel: KernelText, emitted: Emitted, sizes: Mapping[str, int] | No
         numbers = [e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {})) for e in extents]
         if len(numbers) == 2:
             stored.append(Stored(numbers[0], numbers[1], DTYPES[dtype].bytes))
-    functions = sum(n for f, n in kernel.used.items() if f in FUNCTIONS and len(FUNCTIONS[f].steps) > SHORT)
+    functions = sum(n for f, n in kernel.used.items() if keeps_values(f))
     narrow = bytes_for_f8 and any(kernel.shapes[b].dtype in F8 for b in kernel.buffers)
     fed = sum(_number(e, kernel, sizes) * DTYPES[dtype].bytes for e, dtype in kernel.fed)
     return TileBlock(
