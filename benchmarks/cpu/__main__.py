@@ -16,18 +16,21 @@ PAGE = """{begin}
 ## Generated C against what else runs here
 
 `python -m benchmarks.cpu --venvs FOLDER --write docs/performance.md` writes this section. A peer that needs more than NumPy has
-an environment of its own: `python -m venv FOLDER/torch && FOLDER/torch/bin/pip install torch numpy`, and likewise `halide`.
+an environment of its own: `python -m venv FOLDER/torch && FOLDER/torch/bin/pip install torch numpy`, and likewise `halide` and
+`exo` (`exo-lang`).
 
-Medians of {repeats} interleaved turns in ms (1 / 2 threads side by side where both were run); weights are packed inside the
-call, but in `tilec_packed`, which is compared with nobody. *ratio*: the best peer's time ÷ tilec's, above 1 is faster.
-*roof*: the share of the least time that the probes of the same run allow (bytes at the bandwidth of their kind, or the
-multiply-adds and the epilogue). tilec's schedules are its own pick; {permissions}
+Medians of the calls of {repeats} interleaved turns in ms (1 / 2 threads side by side where both were run); weights are packed
+inside the call, but in `tilec_packed` and `torch_packed`, which are no peers of the others. *ratio*: the best peer's time ÷
+tilec's, above 1 is faster. *roof*: the share of the least time that the probes of the same run allow (bytes at the bandwidth of
+the same mix of reading and writing, or the multiply-adds at the peak of their unit and then the epilogue). tilec's schedules are
+its own pick; {permissions}
 
 {table}
 
 {missing}
 {machine}.
 """
+NO_WAY = "no way to do it"  # how serve.Missing begins: a dash in the table says as much
 PERMISSIONS = "gemm and chains run under `contract`, row sums under `reassociate` too, integers under none."
 
 
@@ -61,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--peers", help=f"of {', '.join(p for p in PEERS if p != 'tilec')}; default all that are installed")
     parser.add_argument("--threads", default="1,2", help="numbers of threads")
     parser.add_argument(
-        "--venvs", type=Path, default=os.environ.get("TILEC_BENCH_VENVS"), help="a folder with environments torch, halide"
+        "--venvs", type=Path, default=os.environ.get("TILEC_BENCH_VENVS"), help="a folder with environments torch, halide, exo"
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the results as a list")
@@ -87,14 +90,17 @@ def main(argv: list[str] | None = None) -> int:
 
     def keep(results: list[Result]) -> None:
         if o.json:
-            o.json.write_text(json.dumps([r.to_dict() for r in results], indent=1) + "\n", encoding="utf-8")
+            text = json.dumps([r.to_dict() for r in results], indent=1) + "\n"
+            part = o.json.with_name(o.json.name + ".part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(o.json)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     results = run(chosen, pythons, threads, max(1, o.repeats), say, keep)
     table = markdown(results, threads)
-    failed = [f"{r.row}, {r.threads} threads, {r.who}: {r.error}" for r in results if r.error]
+    failed = [f"{r.row}, {r.threads} threads, {r.who}: {r.error}" for r in results if r.error and NO_WAY not in r.error]
     absent = f"Missing: {'; '.join(missing)}." if missing else "Every peer was there."
     print("\n".join([table, "", absent, *failed]))
     if o.write:

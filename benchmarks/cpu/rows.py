@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -18,23 +20,36 @@ SHAPES = {
     "m16": (16, 4096, 12288),
     "m1": (1, 4096, 12288),
 }
-SILU = 44  # vector operations of one silu or of its like; exp has about 30
+SIZES = {"f32": 4, "bf16": 2, "i8": 1}
+MOSTLY_READ = 16  # bytes read for a byte written; with more, the mix is one of reading alone
 CHECKED = 16  # rows of a result that are compared
 
 
 @dataclass(frozen=True)
 class Row:
-    """name: as in --rows. spec: what a worker is told. flops: multiply-adds count 2. bytes: read and written once, each. calls:
-    values that go through silu or exp. tolerance: of the worst element, relative to the largest of its row of the reference."""
+    """name: as in --rows. spec: what a worker is told. flops: multiply-adds count 2. unit: the probe of their peak. written:
+    bytes of the result. calls: values that go through silu or exp. tolerance: of the worst element, relative to the largest of
+    its row of the reference."""
 
     name: str
     spec: dict[str, Any]
     flops: float
-    bytes: float
+    unit: str
+    written: float
     calls: float
     tolerance: float
-    reads_only: bool = False
-    inputs: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    inputs: dict[str, tuple[tuple[int, ...], str]]
+
+    @property
+    def read(self) -> float:
+        """Bytes of the inputs."""
+        return float(sum(SIZES[dtype] * prod(shape) for shape, dtype in self.inputs.values()))
+
+    @property
+    def mix(self) -> int:
+        """Bytes read for each byte written, a whole number; 0: reading is nearly all."""
+        ratio = round(self.read / self.written)
+        return 0 if ratio > MOSTLY_READ else max(1, ratio)
 
     def make(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Inputs; bf16 as the bits."""
@@ -108,55 +123,46 @@ REFERENCES = {
 
 def rows() -> list[Row]:
     """Every row, in the order of the table."""
-    out: list[Row] = []
-    for dtype, size in (("f32", 4), ("bf16", 2)):
-        for label, (m, k, n) in SHAPES.items():
-            spec = {"kind": "gemm_silu", "dtype": dtype, "kernel": f"gemm_silu_{dtype}", "M": m, "K": k, "N": n}
-            name = f"{'fp32' if dtype == 'f32' else 'bf16'}_{label}"
-            inputs = {"A": ((m, k), dtype), "W": ((k, n), dtype)}
-            moved = size * (m * k + k * n + m * n)
-            out.append(Row(name, spec, 2.0 * m * k * n, moved, m * n, 2e-5 if dtype == "f32" else 2e-2, m == 1, inputs))
+    out = [_gemm(dtype, label, *shape) for dtype in ("f32", "bf16") for label, shape in SHAPES.items()]
     m, n = 1024, 12288
     for kind in ("chain_i8", "chain_f8"):
-        for dtype, size in (("f32", 4), ("bf16", 2)):
+        for dtype in ("f32", "bf16"):
             label = f"{'act_i8' if kind == 'chain_i8' else 'act_e4m3'}_{'fp32' if dtype == 'f32' else 'bf16'}"
             spec = {"kind": kind, "dtype": dtype, "kernel": f"{kind}_{dtype}", "M": m, "N": n, "scale": 0.0625, "inverse": 16.0}
-            inputs = {"G": ((m, n), dtype), "U": ((m, n), dtype)}
             # a value next to a tie may round either way: one step of i8, one of E4M3's 8 steps to a power of two
             loose = 1.01 / 128 if kind == "chain_i8" else 0.0725
-            out.append(Row(label, spec, 2.0 * m * n, m * n * (2 * size + 1), m * n, loose, False, inputs))
+            out.append(Row(label, spec, 2.0 * m * n, "fma", m * n, m * n, loose, {x: ((m, n), dtype) for x in "GU"}))
     m, k, n = 4096, 4096, 1536
+    flops, weights = 2.0 * m * k * n, ((k, n), "i8")
     spec = {"kind": "int8", "dtype": "i8", "kernel": "gemm_i8", "M": m, "K": k, "N": n}
-    out.append(
-        Row(
-            "int8_gemm",
-            spec,
-            2.0 * m * k * n,
-            m * k + k * n + 4 * m * n,
-            0,
-            1e-7,
-            False,
-            {"A": ((m, k), "i8"), "W": ((k, n), "i8")},
-        )
-    )
+    out.append(Row("int8_gemm", spec, flops, "int8", 4 * m * n, 0, 1e-7, {"A": ((m, k), "i8"), "W": weights}))
     spec = {"kind": "rowquant", "dtype": "f32", "kernel": "rowquant_i8", "M": m, "K": k, "N": n}
-    inputs = {"A": ((m, k), "f32"), "W": ((k, n), "i8")}
-    out.append(Row("int8_rowquant", spec, 2.0 * m * k * n, 4 * m * k + k * n + 4 * m * n, 0, 1e-3, False, inputs))
+    out.append(Row("int8_rowquant", spec, flops, "int8", 4 * m * n, 0, 1e-3, {"A": ((m, k), "f32"), "W": weights}))
     m, k = 1024, 4096
     spec = {"kind": "rmsnorm", "dtype": "f32", "kernel": "rmsnorm_f32", "M": m, "K": k, "eps": 1e-5}
-    out.append(Row("rmsnorm", spec, 4.0 * m * k, 8.0 * m * k, 0, 1e-5, False, {"X": ((m, k), "f32"), "G": ((k,), "f32")}))
+    out.append(Row("rmsnorm", spec, 4.0 * m * k, "fma", 4 * m * k, 0, 1e-5, {"X": ((m, k), "f32"), "G": ((k,), "f32")}))
     m = n = 2048
     spec = {"kind": "softmax", "dtype": "f32", "kernel": "softmax_f32", "M": m, "N": n}
-    out.append(Row("softmax", spec, 3.0 * m * n, 8.0 * m * n, m * n, 1e-5, False, {"X": ((m, n), "f32")}))
+    out.append(Row("softmax", spec, 3.0 * m * n, "fma", 4 * m * n, m * n, 1e-5, {"X": ((m, n), "f32")}))
     d = 128
     spec = {"kind": "attention", "dtype": "f32", "kernel": "attention_f32", "M": m, "N": n, "D": d, "scale": d**-0.5}
     inputs = {name: ((n, d), "f32") for name in "QKV"}
-    out.append(Row("attention", spec, 4.0 * m * n * d, 16.0 * m * d, m * n, 1e-4, False, inputs))
+    out.append(Row("attention", spec, 4.0 * m * n * d, "fma", 4 * m * d, m * n, 1e-4, inputs))
     return out
 
 
-def roof_ms(row: Row, fma: float, read: float, copy: float) -> float:
-    """The least milliseconds: the larger of the bytes at the bandwidth of their kind (reading alone, or with streaming stores),
-    and the arithmetic: multiply-adds at their peak, SILU vector operations for each call of an elementary function at half."""
-    core = row.flops / fma + row.calls * SILU / (fma / 2)
-    return 1e3 * max(core, row.bytes / (read if row.reads_only else copy))
+def _gemm(dtype: str, label: str, m: int, k: int, n: int) -> Row:
+    spec = {"kind": "gemm_silu", "dtype": dtype, "kernel": f"gemm_silu_{dtype}", "M": m, "K": k, "N": n}
+    name = f"{'fp32' if dtype == 'f32' else 'bf16'}_{label}"
+    unit, loose = ("fma", 2e-5) if dtype == "f32" else ("bf16", 2e-2)
+    return Row(
+        name, spec, 2.0 * m * k * n, unit, SIZES[dtype] * m * n, m * n, loose, {"A": ((m, k), dtype), "W": ((k, n), dtype)}
+    )
+
+
+def roof_ms(row: Row, rates: Mapping[str, float]) -> float:
+    """The least milliseconds: the larger of the bytes at the bandwidth of their mix, and the arithmetic: multiply-adds at the
+    peak of their unit (or of f32's, where the CPU has no such unit), then the elementary functions at the pace of silu. rates:
+    of the probes, per second: fma, bf16, int8, silu, bytes."""
+    core = row.flops / max(rates[row.unit], rates["fma"]) + row.calls / rates["silu"]
+    return 1e3 * max(core, (row.read + row.written) / rates["bytes"])

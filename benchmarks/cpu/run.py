@@ -7,12 +7,16 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,18 +27,28 @@ from benchmarks.cpu.rows import Row, roof_ms
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-PEERS = {  # who -> (environment, script, arguments)
+PEERS = {  # who -> (environment, script, arguments); *_packed: weights packed ahead of the call, judged among themselves
     "tilec": (None, "tilec_peer.py", ()),
-    "tilec_packed": (None, "tilec_peer.py", ("packed",)),  # weights packed ahead: reported apart, no peer of the others
+    "tilec_packed": (None, "tilec_peer.py", ("packed",)),
     "numpy": (None, "numpy_peer.py", ()),
     "torch": ("torch", "torch_peer.py", ()),
+    "torch_packed": ("torch", "torch_peer.py", ("packed",)),
     "torch_compiled": ("torch", "torch_peer.py", ("compiled",)),
     "halide": ("halide", "halide_peer.py", ()),
+    "exo": ("exo", "exo_peer.py", ()),
     "gcc": (None, "gcc_peer.py", ()),
 }
+ENVIRONMENT = {  # of every contender
+    # glibc keeps large blocks, in huge pages, instead of asking for new pages in each call: results that a peer allocates cost it
+    # (PyTorch's RMSNorm on two threads) six times the work otherwise
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592",
+    "OPENBLAS_THREAD_TIMEOUT": "22",  # 2^22 cycles: its idle threads would spin into the next contender's turn (100 ms)
+}
 STARTING = 240.0  # seconds for the first call: a peer may compile
-CALLING = 120.0
-SLICE = 0.05  # seconds of calls in one turn
+CALLING = 60.0
+SLICE = 0.1  # seconds of calls in one turn
+FAR = 4.0  # a peer so many times slower than the fastest one has its first turn only
+ROW = 60.0  # seconds of turns after which no further round begins
 
 
 class Worker:
@@ -45,10 +59,12 @@ class Worker:
         env = {n: v for n, v in os.environ.items() if not n.startswith(("OPENBLAS_", "OMP_", "MKL_"))}
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "HL_NUM_THREADS"):
             env[name] = str(threads)
+        env.update(ENVIRONMENT)
         env["PYTHONPATH"] = str(ROOT) if who.startswith("tilec") else ""
         argv = [python, str(HERE / "peers" / script), *arguments]
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env, cwd=ROOT
+            argv, stdin=pipe, stdout=pipe, stderr=null, text=True, env=env, cwd=ROOT, start_new_session=True
         )
         self.answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -74,7 +90,9 @@ class Worker:
         return json.loads(line) if line else {"error": "the process ended"}
 
     def close(self) -> None:
-        self.process.kill()
+        """Ends the worker and what it started (a compiler)."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -90,17 +108,24 @@ class Probe:
             flags = ["-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC"]
             subprocess.run([compiler, *flags, str(HERE / "peers" / "probe.c"), "-o", str(path)], check=True)
             self.library = ctypes.CDLL(str(path))
-        self.best: dict[tuple[str, int], float] = {}
+        self.best: dict[tuple[str, int, str], float] = {}
 
-    def measure(self, threads: int) -> None:
-        """One more reading of each roof; the best of all is the roof."""
-        for name in ("fma", "read", "copy"):
+    def measure(self, row: Row, threads: int) -> None:
+        """One more reading of each roof of the row; the best of all is the roof."""
+        for name in dict.fromkeys(("fma", row.unit, "silu")):
             f = getattr(self.library, f"probe_{name}")
             f.restype, f.argtypes = ctypes.c_double, [ctypes.c_int]
-            self.best[name, threads] = max(self.best.get((name, threads), 0.0), f(threads))
+            self._keep((name, threads, ""), f(threads))
+        f = self.library.probe_bytes
+        f.restype, f.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_int, ctypes.c_double]
+        self._keep(("bytes", threads, row.name), f(threads, row.mix, row.read + row.written))
 
-    def roof(self, row: Row, threads: int) -> float:
-        return roof_ms(row, *(self.best[n, threads] for n in ("fma", "read", "copy")))
+    def _keep(self, key: tuple[str, int, str], rate: float) -> None:
+        self.best[key] = max(self.best.get(key, 0.0), rate)
+
+    def rates(self, row: Row, threads: int) -> dict[str, float]:
+        core = {n: self.best[n, threads, ""] for n in ("fma", row.unit, "silu")}
+        return {**core, "bytes": self.best["bytes", threads, row.name]}
 
 
 @dataclass
@@ -152,23 +177,28 @@ def run(
                 np.save(folder / f"{key}.npy", value)
             checked, want = row.reference(inputs)
             for count in threads:
-                say(f"{row.name}, {count} threads")
-                results += _row(row, folder, checked, want, pythons, count, repeats, probe)
+                began = time.perf_counter()
+                new = _row(row, folder, checked, want, pythons, count, repeats, probe)
+                results += new
                 _judge(results, rows, probe)
                 keep(results)
+                times = ", ".join(f"{r.who} {r.median_ms:.3g}" for r in new if r.median_ms)
+                say(f"{row.name}, {count} threads, {time.perf_counter() - began:.0f} s: {times or 'nobody'} (ms)")
     return results
 
 
 def _judge(results: list[Result], rows: Sequence[Row], probe: Probe) -> None:
-    """Shares of the roofs, which later rows may have raised, and ratios."""
+    """Shares of the roofs, which later rows may have raised, and ratios to peers. What packs its weights ahead is no peer of
+    what packs them in the call; the other way round it is."""
     for r in results:
+        if not r.median_ms:
+            continue
         row = next(x for x in rows if x.name == r.row)
-        rivals = [x for x in results if x.row == r.row and x.threads == r.threads and x.who not in (r.who, "tilec_packed")]
-        others = [x.median_ms for x in rivals if not (r.who == "tilec_packed" and x.who == "tilec")]
-        if r.median_ms:
-            r.roof_share = round(probe.roof(row, r.threads) / r.median_ms, 3)
-            peers = [t for t in others if t]
-            r.ratio_to_best_peer = round(min(peers) / r.median_ms, 3) if peers else None
+        r.roof_share = round(roof_ms(row, probe.rates(row, r.threads)) / r.median_ms, 3)
+        packed, mine = r.who.endswith("_packed"), r.who.split("_packed")[0]
+        rivals = [x for x in results if x.row == r.row and x.threads == r.threads and x.who not in (r.who, mine)]
+        peers = [x.median_ms for x in rivals if x.median_ms and (packed or not x.who.endswith("_packed"))]
+        r.ratio_to_best_peer = round(min(peers) / r.median_ms, 3) if peers else None
 
 
 def _row(
@@ -186,24 +216,28 @@ def _row(
     try:
         for who, python in pythons.items():
             _, script, arguments = PEERS[who]
-            worker = Worker(who, python, script, arguments, threads)
+            worker = workers[who] = Worker(who, python, script, arguments, threads)
             spec = {**row.spec, "lanes": _lanes()}
             answer = worker.ask({"cmd": "prepare", "row": spec, "threads": threads, "folder": str(folder)}, STARTING)
             results[who].error = answer.get("error") or _wrong(worker, folder, checked, want, row)
             if results[who].error:
-                worker.close()
-            else:
-                workers[who] = worker
+                workers.pop(who).close()
         times: dict[str, list[float]] = {who: [] for who in workers}
-        for _ in range(repeats):
-            probe.measure(threads)
+        began = time.perf_counter()
+        for turn in range(repeats):
+            if turn and time.perf_counter() - began > ROW:
+                break
+            probe.measure(row, threads)
+            best = min((median(ms) for ms in times.values() if ms), default=inf)
             for who, worker in list(workers.items()):
+                if times[who] and median(times[who]) > FAR * best:
+                    continue
                 answer = worker.ask({"cmd": "run", "seconds": SLICE}, CALLING)
                 if "ms" in answer:
-                    times[who].append(answer["ms"])
+                    times[who] += answer["ms"]
                 else:
                     results[who].error = answer.get("error", "no answer")
-                    del workers[who]
+                    workers.pop(who).close()
         for who, ms in times.items():
             if ms and not results[who].error:
                 results[who].median_ms = round(median(ms), 4)

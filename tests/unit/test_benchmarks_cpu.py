@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from benchmarks.cpu import __main__ as face
 from benchmarks.cpu import rows as all_rows
 from benchmarks.cpu.kernels import KERNELS
 from benchmarks.cpu.rows import Row, roof_ms
-from benchmarks.cpu.run import PEERS, Result, Worker, _wrong, interpreters
+from benchmarks.cpu.run import PEERS, Result, Worker, _judge, _wrong, interpreters
 
 ROWS = {r.name: r for r in all_rows.rows()}
 
@@ -25,7 +27,7 @@ def small(name: str, **sizes: int) -> Row:
     spec = {**r.spec, **sizes}
     replaced = {old[k]: v for k, v in sizes.items()}
     inputs = {n: (tuple(replaced.get(e, e) for e in shape), dtype) for n, (shape, dtype) in r.inputs.items()}
-    return Row(name, spec, r.flops, r.bytes, r.calls, r.tolerance, r.reads_only, inputs)
+    return replace(r, spec=spec, inputs=inputs)
 
 
 def test_every_workload_and_shape_of_the_table_is_there():
@@ -39,10 +41,41 @@ def test_every_workload_and_shape_of_the_table_is_there():
 
 
 def test_a_roof_is_the_larger_of_bytes_and_arithmetic():
-    r = ROWS["fp32_512"]
-    assert roof_ms(r, 1e11, 1e12, 1e12) == pytest.approx(1e3 * (2 * 512**3 + 512**2 * 44 * 2) / 1e11)
-    assert roof_ms(r, 1e15, 1e10, 1e9) == pytest.approx(1e3 * 3 * 4 * 512**2 / 1e9)
-    assert roof_ms(ROWS["fp32_m1"], 1e15, 1e10, 1e9) == pytest.approx(1e3 * 4 * (4096 + 4096 * 12288 + 12288) / 1e10)
+    rates = {"fma": 1e11, "bf16": 2e11, "int8": 4e11, "silu": 4e9, "bytes": 1e12}
+    square = 2 * 512**3
+    assert roof_ms(ROWS["fp32_512"], rates) == pytest.approx(1e3 * (square / 1e11 + 512**2 / 4e9))
+    assert roof_ms(ROWS["bf16_512"], rates) == pytest.approx(1e3 * (square / 2e11 + 512**2 / 4e9))
+    assert roof_ms(ROWS["bf16_512"], {**rates, "bf16": 0.0}) == roof_ms(ROWS["fp32_512"], rates), (
+        "no such instruction: f32's peak"
+    )
+    assert roof_ms(ROWS["int8_gemm"], rates) == pytest.approx(1e3 * 2 * 4096 * 4096 * 1536 / 4e11)
+    slow = {**rates, "bytes": 1e9}
+    assert roof_ms(ROWS["fp32_m1"], slow) == pytest.approx(1e3 * 4 * (4096 + 4096 * 12288 + 12288) / 1e9)
+
+
+def test_the_mix_of_a_row_is_what_it_reads_for_a_byte_written():
+    mixes = {
+        "act_i8_fp32": 8,
+        "act_i8_bf16": 4,
+        "rmsnorm": 1,
+        "softmax": 1,
+        "fp32_512": 2,
+        "fp32_m1": 0,
+        "bf16_1024x4096x12288": 4,
+    }
+    assert {n: ROWS[n].mix for n in mixes} == mixes
+
+
+def test_weights_packed_ahead_are_no_peers_of_weights_packed_in_the_call():
+    class Rates:
+        def rates(self, row, threads):
+            return {"fma": 1e11, "silu": 4e9, "bytes": 1e12}
+
+    times = {"tilec": 4.0, "tilec_packed": 2.0, "torch": 6.0, "torch_packed": 3.0}
+    rs = [Result("fp32_512", 1, who, ms) for who, ms in times.items()]
+    _judge(rs, list(ROWS.values()), Rates())  # pyright: ignore[reportArgumentType]
+    assert {r.who: r.ratio_to_best_peer for r in rs} == {"tilec": 1.5, "tilec_packed": 1.5, "torch": 0.667, "torch_packed": 0.667}
+    assert rs[0].roof_share == pytest.approx(1e3 * (2 * 512**3 / 1e11 + 512**2 / 4e9) / 4.0, abs=1e-3)
 
 
 @pytest.fixture
@@ -67,7 +100,8 @@ def test_a_worker_computes_and_is_checked(name, folder):
         assert answer == {"ok": True}
         checked, want = r.reference(r.make())
         assert _wrong(worker, folder, checked, want, r) is None
-        assert "ms" in worker.ask({"cmd": "run", "seconds": 0.0}, 30)
+        ms = worker.ask({"cmd": "run", "seconds": 0.0}, 30)["ms"]
+        assert len(ms) == 1 and ms[0] > 0
         assert "off by" in str(_wrong(worker, folder, checked, want * 1.001, r))
         assert "shape" in str(_wrong(worker, folder, checked, want[:, :3], r))
     finally:
@@ -80,6 +114,30 @@ def test_a_peer_that_cannot_or_dies_is_said(folder):
     worker.process.kill()
     worker.process.wait()
     assert worker.ask({"cmd": "run", "seconds": 0.0}, 30)["error"] == "the process ended"
+
+
+def test_a_peer_that_hangs_is_ended_with_what_it_started(folder, monkeypatch):
+    script = folder / "hangs.py"
+    script.write_text("import subprocess, sys\np = subprocess.Popen(['sleep', '60'])\nprint(p.pid, flush=True)\np.wait()\n")
+    monkeypatch.setattr("benchmarks.cpu.run.HERE", folder)
+    (folder / "peers").mkdir()
+    script.rename(folder / "peers" / "hangs.py")
+    worker = Worker("hangs", sys.executable, "hangs.py", (), 1)
+    child = int(worker.answers.get(timeout=30))
+    assert worker.ask({"cmd": "run"}, 0.2) == {"error": "no answer in 0 s"}
+    assert not running(child)
+
+
+def running(pid: int) -> bool:
+    """Whether the process still runs, after at most five seconds."""
+    for _ in range(100):
+        try:
+            if "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]:
+                return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def test_missing_environments_are_named(folder):

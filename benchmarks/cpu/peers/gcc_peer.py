@@ -1,49 +1,50 @@
-"""Plain loops in C, compiled by the system's compiler with -O3 -march=native -ffast-math -fopenmp."""
+"""Plain loops in C (loops.c), as a person writes them first; the compiler's flags are in plain_c.py."""
 
 import ctypes
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from serve import Missing, serve
+from plain_c import compile_c
+from serve import Missing, bf16_to_f32, e4m3_values, serve
 
-FLAGS = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC"]
-
-
-def library():
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise Missing("no gcc")
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / "loops.so"
-    subprocess.run([compiler, *FLAGS, str(Path(__file__).with_name("loops.c")), "-o", str(path), "-lm"], check=True)
-    loaded = ctypes.CDLL(str(path))
-    folder.cleanup()
-    return loaded
+SIGNATURES = {  # kind -> (arrays read, sizes, scalar, shape of the result)
+    "gemm_silu": ("A W", "M N K", None, "M N"),
+    "chain_i8": ("G U", "M N", "inverse", "M N"),
+    "chain_f8": ("G U", "M N", "inverse", "M N"),
+    "int8": ("A W", "M N K", None, "M N"),
+    "rowquant": ("A W", "M N K", None, "M N"),
+    "rmsnorm": ("X G", "M K", "eps", "M K"),
+    "softmax": ("X", "M N", None, "M N"),
+    "attention": ("Q K V", "M N D", "scale", "M D"),
+}
+RESULTS = {"chain_i8": np.int8, "chain_f8": np.uint8, "int8": np.int32}
 
 
 def make(row, x, threads):
     kind = row["kind"]
-    wanted = {"gemm_silu": "A W", "rmsnorm": "X G", "softmax": "X", "chain_i8": "G U", "int8": "A W"}
-    if kind not in wanted or (row["dtype"] != "f32" and kind != "int8"):
+    if kind not in SIGNATURES:
         raise Missing("its plain loops were not written")
-    arrays = [np.ascontiguousarray(x[n]) for n in wanted[kind].split()]
-    made = {"chain_i8": np.int8, "int8": np.int32}.get(kind, np.float32)
-    shape = {"rmsnorm": (row["M"], row.get("K", 0))}.get(kind, (row["M"], row["N"] if "N" in row else row["K"]))
-    y = np.zeros(shape, made)
-    f = getattr(library(), kind)
-    sizes = [row[n] for n in {"rmsnorm": "M K", "softmax": "M N"}.get(kind, "M N K").split() if n in row]
-    pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, y)]
-    rest = [ctypes.c_float(row["scale"]), ctypes.c_long(y.size)] if kind == "chain_i8" else [ctypes.c_long(v) for v in sizes]
-    kept = (arrays, y)  # the pointers do not keep them
+    arrays, sizes, scalar, shape = SIGNATURES[kind]
+    inputs = [np.ascontiguousarray(x[n]) for n in arrays.split()]
+    narrow = row["dtype"] == "bf16"
+    made = np.uint16 if narrow and kind == "gemm_silu" else RESULTS.get(kind, np.float32)
+    y = np.zeros([row[n] for n in shape.split()], made)
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = compile_c([Path(__file__).with_name("loops.c")], Path(folder))
+    f = getattr(loaded, kind + ("_bf16" if narrow else ""))
+    arguments = [ctypes.c_void_p(a.ctypes.data) for a in (*inputs, y)] + [ctypes.c_long(row[n]) for n in sizes.split()]
+    if scalar:
+        arguments.append(ctypes.c_float(row[scalar]))
+    kept = (inputs, y)  # the pointers do not keep them
 
     def call():
-        f(*pointers, *rest)
+        f(*arguments)
         return kept
 
-    return call, lambda: y
+    if y.dtype == np.uint8:
+        return call, lambda: e4m3_values()[y]
+    return call, lambda: bf16_to_f32(y) if y.dtype == np.uint16 else y
 
 
 if __name__ == "__main__":
