@@ -79,12 +79,16 @@ class Place:
         return high if above is None else min(high, above + e.const)
 
     def knowing(self, cs: Iterable[Constraint]) -> Place:
-        known = dict(self.known)
+        known, ranges = dict(self.known), dict(self.ranges)
         for c in cs:
             e = self.aff(c.expr)
             rest = e - e.const
             known[rest] = min(known.get(rest, e.const), e.const)
-        return replace(self, known=known)
+            if len(e.terms) == 1 and isinstance(v := e.terms[0][0], str) and v in ranges:  # f*v + const >= 0
+                f = e.terms[0][1]
+                low, high = ranges[v]
+                ranges[v] = (max(low, -(e.const // f)), high) if f > 0 else (low, min(high, e.const // -f))
+        return replace(self, known=known, ranges=ranges)
 
     def running(self, loop: Loop, lower: tuple[Aff, ...], upper: tuple[Aff, ...]) -> Place:
         """Inside a C loop over the variable."""
@@ -107,7 +111,8 @@ class Place:
 class Extent:
     """A loop's values: from `start` (a single lower bound), at most `most` of them; `exact` when always that many.
 
-    `needed`: the conditions under which it is exact; none where it is not exact either: no tile is full.
+    `needed`: the conditions under which it is exact; none where it is not exact either: no tile is full. `tile`: the constant
+    among its bounds, which `most` may be below where more is known.
     """
 
     start: Aff
@@ -115,6 +120,7 @@ class Extent:
     exact: bool
     needed: tuple[Constraint, ...]
     gaps: tuple[Aff, ...]
+    tile: int = 0
 
 
 def extent(loop: Loop, place: Place) -> Extent | None:
@@ -135,7 +141,8 @@ def extent(loop: Loop, place: Place) -> Extent | None:
     open_ = tuple(c for c in needed if place.holds(c) is not True)
     if not any(g.is_const for g in gaps):  # only a condition around bounds it: there is no full tile
         return Extent(start, most, False, (), gaps)
-    return Extent(start, most, not open_, open_, gaps)
+    tile = min(g.const for g in gaps if g.is_const)
+    return Extent(start, most, not open_, open_, gaps, tile)
 
 
 def everywhere(e: Aff, inner: Mapping[str, Range]) -> Aff | None:

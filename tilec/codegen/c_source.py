@@ -142,7 +142,7 @@ class _Emitter(Instructed):
         self._versions(body, replace(place, tile=place.tile or tile))
 
     def _versions(self, body: tuple[Node, ...], place: Place) -> None:
-        """Below the owner of variables: full tiles apart from those that a bound cuts."""
+        """Below the owner of variables: full tiles, those that only the first bound (of rows) cuts, the rest."""
         needed = self._fullness(body, place) if place.tile and not place.partial else []
         if not needed:
             self._each(body, place)
@@ -150,9 +150,14 @@ class _Emitter(Instructed):
         self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile")
         inside = replace(place, depth=place.depth + 1, tile=False, branch=self._branch())
         self._each(body, inside.knowing(needed))
+        first, *others = needed
+        if others:
+            self.close(place, f"}} else if ({self.scope(place).conditions(others)}) {{")
+            rows = replace(inside, partial=True, branch=self._branch())
+            self._each(body, rows.knowing([*others, Constraint(-first.expr - 1)]))
         self.close(place, "} else {")
         rest = replace(inside, partial=True, branch=self._branch())
-        self._each(body, rest.knowing([Constraint(-needed[0].expr - 1)] if len(needed) == 1 else []))
+        self._each(body, rest.knowing([Constraint(-needed[-1].expr - 1)] if len(needed) <= 2 else []))
         self.close(place)
 
     def _branch(self) -> int:
@@ -362,6 +367,9 @@ class _Emitter(Instructed):
         if ext.most == 0:
             return
         lanes = self._lanes(node)
+        if place.partial and ext.most < ext.tile:  # cut by a number that is known here: the lanes of the full tile
+            self._masked(node, ext, self._chunks(_rounded(ext.tile, lanes), lanes), place)
+            return
         chunks = self._chunks(ext.most if ext.exact else _rounded(ext.most, lanes), lanes)
         if ext.exact:
             self._whole(node, ext, chunks, place)
@@ -456,6 +464,12 @@ class _Emitter(Instructed):
 
     def _masked(self, node: Loop, ext: Extent, chunks: list[tuple[int, int]], place: Place) -> None:
         """Vectors of which the first lanes are active."""
+        if ext.exact:  # as many as a number says
+            for first, lanes in chunks:
+                if first < ext.most:
+                    active = min(lanes, ext.most - first)
+                    self._chunk(node, ext, first, Lanes(node.var, lanes, str(active) if active < lanes else None), place)
+            return
         scope = self.scope(place)
         total = self.new(f"n_{self.names[node.var]}")
         gaps = [scope.aff(g) for g in ext.gaps if not (g.is_const and g.const >= ext.most)]

@@ -228,7 +228,7 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
             s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
         if not ahead and b.fused and buffer not in b.ahead:
-            s = s.fill_at(into, f"{q}.{micro}")
+            s = s.fill_at(into, f"{q}.{_sums(s.program, q, nest)[-1]}")
         elif dim is not None and dim == len(s.program.buffer[into].shape) - 1:
             panel, point = fresh(s, f"{into}_b", f"{into}_v")
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
