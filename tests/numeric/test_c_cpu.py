@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.numeric.compiled import assert_same, function, needs_compiler
+from tests.unit.test_cpu_recipes import ZEN4
 from tests.unit.test_schedule_cpu import ODD, dots, fused, halves, integers, packed, product, tiles, two
 from tilec.codegen import c_source
 from tilec.errors import LanguageError, ScheduleError
@@ -19,6 +20,8 @@ from tilec.runtime import c_build, c_callable
 from tilec.runtime.bound import bounds
 from tilec.runtime.c_pack import Packed
 from tilec.schedule.schedule import Schedule, start
+from tilec.search.cpu import pick
+from tilec.search.cpu_gemm import Blocks
 
 pytestmark = needs_compiler
 M, N, K = sizes("M N K")
@@ -51,6 +54,18 @@ SCHEDULES = {
         tiles().cache_read("W", at="jc", memory="scratch").layout("W_scratch", "digits", ((1, 8, 0), (0, 1, 0), (1, 1, 8)))
     ),
 }
+
+
+@pytest.mark.parametrize("numbers", [(24, 64, 9), (13, 64, 5), (12, 77, 8), (13, 86, 7), (2, 7, 3), (1, 1, 1), (25, 40, 2)])
+def test_tiles_that_a_number_cuts_have_no_condition_inside(numbers: tuple[int, int, int], tmp_path: Path) -> None:
+    """Full tiles, those cut by the end of the rows, of the columns, and of both: as many lanes and rows as are there."""
+    chosen = dict(zip("MNK", numbers, strict=True))
+    picked = pick(product.program, ZEN4, {"Y": Blocks(4, 32, 32)}, sizes=chosen)
+    compiled = function(picked.schedule.program, tmp_path, vector_bytes=64)
+    assert_same(picked.schedule.program, compiled, {}, seed=3)
+    text = c_source.emit(picked.schedule.program, 64)
+    loops = [part.split("\n}")[0] for part in text[text.index("void tilec_product") :].split("for (i64 k = 0")[1:]]
+    assert loops and all("min_i(" not in part for part in loops)
 
 
 @pytest.mark.parametrize("name", list(SCHEDULES))

@@ -68,27 +68,39 @@ def text(program, machine=ZEN3, **chosen) -> str:
 
 
 def test_a_contraction_with_its_epilogue_is_one_tile():
-    shown = text(gemm_silu_f32.program, M=1000, N=1000, K=1000)
+    shown = text(gemm_silu_f32.program, M=1000, N=1000, K=2000)
     lines = [line.strip() for line in shown.splitlines()]
     assert "acc_register: f32[6, 16] in register" in lines and "C: f32[1000, 1000] in global" not in shown
-    assert any(line.startswith("W_packed: f32[504, ") and "panels(1, 16)" in line for line in lines)
+    assert any(line.startswith("W_packed: f32[1000, 64]") and "panels(1, 16)" in line for line in lines)
     assert "for ko in 0..2:" in lines and sum("# parallel" in line for line in lines) == 1
     assert any("= silu(acc[" in line for line in lines)
+    short = text(gemm_silu_f32.program, M=1000, N=1000, K=1000)
+    assert "acc: f32[6, 16] in register" in short and "for ko" not in short
 
 
-def test_packing_can_be_fused_with_the_first_tile():
-    chosen = {"M": 20, "N": 50, "K": 30}
-    fused = pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32, fused=True)}, sizes=chosen)
-    assert "if io == 0:" in str(fused.schedule)
-    assert "if io == 0:" not in str(pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 32)}, sizes=chosen).schedule)
-    same(fused.schedule.program, **chosen)
+def test_the_first_tile_of_rows_packs_while_it_multiplies():
+    chosen = {"M": 20, "N": 150, "K": 30}
+    picked = pick(gemm_silu_f32.program, ZEN3, {"Y": Blocks(6, 16, 64)}, sizes=chosen)
+    lines = [line.strip() for line in str(picked.schedule).splitlines()]
+    at = lines.index("if io == 0:")
+    assert lines[at - 1] == "for k in 0..30:" and "prefetch W[k + 8, 64*jc + 16*jr]  # to L1" in lines[at + 1]
+    same(picked.schedule.program, **chosen)
+
+
+def test_pieces_of_rows_run_where_there_are_too_few_of_columns():
+    chosen = {"M": 200, "N": 40, "K": 30}
+    picked = pick(gemm_silu_f32.program, ZEN3, sizes=chosen)
+    lines = [line.strip() for line in str(picked.schedule).splitlines()]
+    assert lines.index("for team in 0..1:  # team") < lines.index("for W_packed.0 in 0..30:  # parallel")
+    assert any(line.startswith("for ic in 0..") and line.endswith("# parallel") for line in lines)
+    same(picked.schedule.program, **chosen)
 
 
 def test_wider_registers_make_wider_tiles():
     core = Core.of(ZEN4)
-    assert (core.registers, core.vector) == (32, 64) and core.micro_tile("f32") == (12, 32)
+    assert (core.registers, core.vector) == (32, 64) and core.micro_tile("f32") == (6, 64)
     assert Core.of(ZEN3).micro_tile("f32") == (6, 16) and Core.of(ZEN3).micro_tile("f64") == (6, 8)
-    assert "acc: f32[12, 32] in register" in text(gemm_silu_f32.program, ZEN4, M=1000, N=1000, K=300)
+    assert "acc: f32[6, 64] in register" in text(gemm_silu_f32.program, ZEN4, M=1000, N=1000, K=300)
 
 
 @pytest.mark.parametrize("rows", range(1, 15))

@@ -263,6 +263,14 @@ def test_prefetch_names_one_address_for_each_line():
         same(s.program, **numbers)
 
 
+def test_a_prefetch_stands_under_the_guard_of_what_it_is_for():
+    s = packed().fill_at("W_scratch", "k").prefetch("W", at="k", distance=8)
+    lines = [line.strip() for line in str(s).splitlines()]
+    assert lines[lines.index("if io == 0:") + 1] == "prefetch W[k + 8, 16*jc + 8*jr]  # to L1"
+    for numbers in ODD:
+        same(s.program, **numbers)
+
+
 def test_prefetch_refusals():
     s = packed()
     for args, reason in (

@@ -304,7 +304,8 @@ class _Emitter(Instructed):
                 place, inner = replace(place, depth=place.depth + 1), replace(inner, depth=inner.depth + 1)
             what = "for" if apart or place.team else "parallel for"
             end = " nowait" if apart else "" if place.team else " num_threads(threads)"
-            share = "dynamic" if _uneven(node) else "static"
+            packs = any(b.memory == "scratch" for b in owned(self.program, place.path, node))
+            share = "dynamic" if packs or _uneven(node) else "static"  # long iterations go to whoever is free
             self.open(place, f"#pragma omp {what} schedule({share}){end}")
         self.open(place, f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{{note}")
         self.nodes(node.body, inner, owned(self.program, place.path, node))

@@ -8,7 +8,7 @@ from tilec.errors import ScheduleError
 from tilec.ir.affine import Aff
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.layouts import triples
-from tilec.ir.program import PAGES, THREAD_KINDS, Address, Buffer, Copy, Leaf, Loop, Node, Prefetch, Program
+from tilec.ir.program import PAGES, THREAD_KINDS, Address, Buffer, Copy, Guard, Leaf, Loop, Node, Prefetch, Program
 from tilec.ir.tree import Body, Position, addresses, put, sites, transform
 from tilec.ir.tree import at as node_at
 from tilec.schedule.core import choice, integer, primitive
@@ -29,6 +29,7 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
     2. `distance` is an integer >= 0, in iterations of `at` (0: what this iteration itself will touch); `level` is 1, 2 or 3.
     3. `at` is not a vector or thread loop.
     4. What one iteration touches has a box of constant extent, of at most 1024 lines of 64 bytes.
+    Where one guard directly inside `at` holds every access, it holds the prefetch too.
 
         for k:                                for k:
             … W[k, 0..16] …         ->            prefetch W[k + 4, 0]
@@ -78,7 +79,12 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
     body: Body = (Prefetch(Address(b.name, tuple(to)), level, all(u.write for u in found)),)
     for name, count in reversed(list(zip(names, [n for n in counts if n > 1], strict=True))):
         body = (Loop(name, (Aff(0),), (Aff(count),), body, "unrolled"),)
-    return replace(program, body=put(program.body, position, (replace(loop, body=(*body, *loop.body)),)))
+    guards = [n for n, child in enumerate(loop.body) if isinstance(child, Guard)]
+    guards = [n for n in guards if all(inside(u.position, (*position, n)) for u in found)]
+    where = (*position, *guards[:1])
+    node = node_at(program.body, where)
+    assert isinstance(node, Loop | Guard)
+    return replace(program, body=put(program.body, where, (replace(node, body=(*body, *node.body)),)))
 
 
 def _contiguous(b: Buffer, rank: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ WIDEST_LANES = 64  # lanes of one vector loop: more are several loops
 @dataclass(frozen=True)
 class Core:
     """cores: usable ones. vector: bytes of a vector register, of which there are `registers`. l1, l2: bytes of one core; l3:
-    bytes that all share. features: instruction sets."""
+    bytes that all share. l1_ways: lines of one set of l1. features: instruction sets."""
 
     cores: int
     vector: int
@@ -27,6 +27,7 @@ class Core:
     l1: int
     l2: int
     l3: int
+    l1_ways: int = 8
     features: tuple[str, ...] = ()
 
     @staticmethod
@@ -45,6 +46,7 @@ class Core:
             l1=figure("l1", 32 << 10),
             l2=l2,
             l3=figure("l3", 4 * l2),
+            l1_ways=figure("l1_ways", 8),
             features=target.features,
         )
 
@@ -53,18 +55,21 @@ class Core:
         return self.vector // DTYPES[DTYPES[dtype].arithmetic].bytes
 
     def micro_tile(self, dtype: str, rows: int | None = None) -> tuple[int, int]:
-        """(rows, columns) of the accumulators that fit the registers beside one row of the right operand and one broadcast.
+        """(rows, columns) of the accumulators that fit the registers beside one row of the right operand and one broadcast: as
+        many as possible, in as few vectors of columns as that needs.
 
-        Two vectors of columns: the most multiply-adds for each load. Twelve rows at most, as the rows of the left operand share
-        the sets of the first-level cache. Fewer `rows` than that leave room for more columns.
+        The rows of the left operand may all lie in one set of the first-level cache: two of its ways stay for what passes by.
         """
+        shapes: list[tuple[int, int, int]] = []
         for vectors in (2, 3, 4, 6):
-            most = min(12, (self.registers - vectors - 1) // vectors)
-            if rows is None or rows >= most or vectors == 6:
-                return max(1, min(most, rows or most)), vectors * self.lanes(dtype)
-            if rows * (vectors + 1) + vectors + 2 > self.registers:
-                return rows, vectors * self.lanes(dtype)
-        raise AssertionError
+            most = min(self.l1_ways - 2, (self.registers - vectors - 1) // vectors, rows or self.registers)
+            shapes.append((most * vectors, -vectors, most))
+        _, vectors, most = max(shapes)
+        return max(1, most), -vectors * self.lanes(dtype)
+
+    def busy(self, extent: int, unit: int) -> float:
+        """The share of the cores' time that equal numbers of pieces of `unit` leave them at work."""
+        return extent / (self.cores * -(-extent // (unit * self.cores)) * unit)
 
     def chunks(self, extent: int, unit: int, most: int) -> int:
         """The length, a multiple of `unit` and at most about `most`, of pieces of `extent` that keep all cores equally busy."""

@@ -2,8 +2,8 @@
 
 The structure (loops outermost first): columns in pieces of NC, on the cores; blocks of KC of the sum; tiles of MR rows;
 micro-tiles of NR columns, whose accumulators stay in registers while k runs. The right operand is packed into panels of NR
-columns, row by row of a piece (or panel by panel by the first tile of rows that reads it). What follows the sum elementwise runs
-on the tile: from registers where k is one block, else where the pieces are complete.
+columns by the first tile of rows that reads it, row by row, while it multiplies them; the left one is read as it lies. What
+follows the sum elementwise runs on the tile: from registers where k is one block, else where the pieces are complete.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from tilec.search.tiles import handed_on, inlined, tile_knobs
 SKINNY = 24  # fewer rows than that are so few tiles that a partial one counts
 FEW = 6  # fewer than that are bound by reading the right operand alone: packing it would not pay
 PIECE = 8192  # columns of it that are read side by side where they are all that counts: long runs of memory
-WIDTH = 192  # columns of a piece, where k allows it: packing reads rows of the right operand in runs of that length
+WIDTH = 64  # columns of a piece: a core then reads a byte of the left operand in a cycle, which every cache and memory gives
+EVEN = 0.6  # less of the cores' time is lost than waiting for a right operand that all cores packed would cost
 WIDEN_LANES = 32
+AHEAD = 8  # rows of it that are asked for before they are packed
 ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so that a sum is loaded and stored for 8 of them
 
 
 @dataclass(frozen=True)
 class Blocks:
     """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
-    cores, "columns" or "rows" (pieces of MC rows, the right operand packed once for all). packed: is the right operand packed?
-    fused: by the first tile of rows, panel by panel; else before, row by row of the piece. ahead: arguments whose packed copy the
-    caller may bring."""
+    cores, "columns" or "rows" (pieces of MC rows, the right operand packed by all cores before). packed: is the right operand
+    packed? ahead: arguments whose packed copy the caller may bring."""
 
     MR: int
     NR: int
@@ -41,7 +42,6 @@ class Blocks:
     across: str = "columns"
     MC: int = 0
     packed: bool = True
-    fused: bool = False
     ahead: frozenset[str] = frozenset()
 
 
@@ -59,9 +59,8 @@ def extents(program: Program, nest: Nest) -> dict[str, int]:
 def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = frozenset()) -> Blocks:
     """Sizes from the program and the machine.
 
-    The packed piece of the right operand (KC rows, NC columns) stays in three quarters of the second-level cache while all rows
-    of the left one pass. It is WIDTH columns wide where it can be; a longer k is cut in equal blocks. NC: as many panels as fit,
-    in as many equal pieces as keep the cores busy.
+    A packed piece of the right operand (KC rows, NC columns) stays in half of the second-level cache while all rows of the left
+    one pass; a longer k is cut in equal blocks. Pieces are WIDTH columns, so that there are many for the cores.
     """
     sums = [n for n in group if n.kind == "contraction"]
     nest, root = sums[-1], group[-1]
@@ -85,19 +84,16 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
         return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ROWS_AT_ONCE, packed=False)
     if 0 < m < SKINNY:  # few tiles: of a height that leaves no partial one, if there is such
         mr = min(range(min(4, mr), mr + 1), key=lambda rows: (-(-m // rows) * rows, -rows))
-    kc = 0
-    longest = core.l2 * 3 // 4 // (word * min(WIDTH, n or WIDTH))
+    width = max(nr, WIDTH // nr * nr)
+    kc, longest = 0, core.l2 // 2 // (word * width)
     if k > longest:
         blocks = -(-k // longest)
         kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
-    most = max(nr, core.l2 * 3 // 4 // ((kc or k) * word) // nr * nr)
     outer = [v for v in root.band if v not in by]
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
-    if n and -(-n // nr) < 2 * core.cores and m >= 4 * mr * core.cores and batch < core.cores:
-        mc = core.chunks(m, mr, 16 * mr)
-        return Blocks(mr, nr, max(nr, -(-n // nr) * nr), kc, "rows", mc, ahead=ahead)
-    nc = core.chunks(n, nr, most) if n else most
-    return Blocks(mr, nr, nc, kc, ahead=ahead)
+    if n and m and batch < core.cores and core.busy(n, width) < min(EVEN, core.busy(m, mr)):
+        return Blocks(mr, nr, -(-n // nr) * nr, kc, "rows", core.chunks(m, mr, 16 * mr), ahead=ahead)
+    return Blocks(mr, nr, width, kc, ahead=ahead)
 
 
 def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Schedule:
@@ -147,7 +143,11 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
     if b.KC and b.packed:
         s = _ahead(s, sums)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
-    return s.parallel(first)
+    s = s.parallel(first)
+    if b.across == "columns":
+        return s
+    made = [f"{x.name}.0" for x in s.program.buffers if x.role == "cache" and x.memory == "scratch" and x.owner == outer[-2]]
+    return s.team(made[0], first) if made else s
 
 
 @dataclass(frozen=True)
@@ -202,18 +202,14 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
 
 
 def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Schedule:
-    """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns.
-
-    They are copied before the tiles of a piece, in runs of NC elements; fused: panel by panel, by the first tile that reads it,
-    which spares a pass but jumps from row to row, so that powers of two between the rows fight for the sets of the caches.
-    """
+    """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns: by the first tile
+    that reads them, or before pieces of rows, or ahead of the call."""
     q = nest.update
     assert q is not None
     path = path_of(s.program, q)
     blocks = [v for v in path if v not in place.outer and v in _sums(s.program, q, nest)] if b.KC else []
     ahead = b.across == "rows"
     at = place.outer[-2] if ahead else blocks[0] if blocks else place.outer[-1]
-    micro = path[path.index(_sums(s.program, q, nest)[-1 if b.KC else 0]) - 1]
     for buffer in right_operands(s.program, nest):
         (into,) = fresh(s, f"{buffer}_packed")
         if buffer in b.ahead:
@@ -227,13 +223,16 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
         if dim is not None:
             s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
-        if not ahead and b.fused and buffer not in b.ahead:
-            s = s.fill_at(into, f"{q}.{_sums(s.program, q, nest)[-1]}")
+        if not ahead and buffer not in b.ahead:
+            k = f"{q}.{_sums(s.program, q, nest)[-1]}"
+            s = s.fill_at(into, k).prefetch(buffer, k, AHEAD)
         elif dim is not None and dim == len(s.program.buffer[into].shape) - 1:
             panel, point = fresh(s, f"{into}_b", f"{into}_v")
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
         if buffer in b.ahead:
             s = s.parallel(f"{into}.0").prepack(into)
+        elif ahead:
+            s = s.parallel(f"{into}.0")
     return s
 
 
