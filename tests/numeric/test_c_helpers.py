@@ -23,6 +23,7 @@ from tilec.runtime.compiler import find
 
 pytestmark = needs_compiler
 LANES = (1, 2, 4, 8, 16, 32)
+PACKED = ("i8", "f8e4m3", "f8e5m2", "bf16", "f16")
 Apply = Callable[[str, int, np.ndarray, type], np.ndarray]
 
 
@@ -92,6 +93,13 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
             name = c_convert.through(h, dtype, lanes)
             if name:
                 driver(f"through_{dtype}", name, lanes, "f32", "f32")
+        for dtype in PACKED if lanes in (8, 16) else ():
+            short, count = "i32" if dtype == "i8" else "u32", 4 // DTYPES[dtype].bytes
+            whole, narrow = c_convert.unpacked(h, dtype, lanes), h.narrow(ELEMENT[dtype], short, lanes)
+            parts = ", ".join(f"{whole}({h.load('f32', lanes)}(x + n + {lanes * part}))" for part in range(count))
+            body = f"{h.store(ELEMENT[dtype], count * lanes)}(y + n, {narrow}({parts}));"
+            head = f"void packed_{dtype}_{lanes}(const f32 *x, {ELEMENT[dtype]} *y, i64 all)"
+            drivers.append(f"{head} {{ for (i64 n = 0; n < all; n += {count * lanes}) {{ {body} }} }}")
         for f in FUNCTIONS:
             driver(f"call_{f}", c_functions.function(h, f, lanes), lanes, "f32", "f32")
         for short in ("f32", "f64", "i32"):
@@ -114,7 +122,7 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
     library = ctypes.CDLL(str(folder / "all.so"))
 
     def run(key: str, lanes: int, values: np.ndarray, result: type) -> np.ndarray:
-        count = -(-len(values) // 32) * 32
+        count = -(-len(values) // 64) * 64
         x = np.concatenate([values, np.zeros(count - len(values), values.dtype)])
         y = np.empty(count, result)
         getattr(library, f"{key}_{lanes}")(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_int64(count))
@@ -143,6 +151,16 @@ def test_every_conversion_has_the_bits_of_the_reference(apply: Apply, dtype: str
         )
         tried += 1
     assert tried >= 15
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("dtype", PACKED)
+def test_elements_packed_from_several_vectors_have_the_same_bits(apply: Apply, dtype: str, lanes: int) -> None:
+    values = _values("f32")
+    want = encode(dtype, values)
+    got = apply(f"packed_{dtype}", lanes, values, want.dtype.type)
+    raw = f"u{want.itemsize}"
+    assert (got.view(raw) == want.view(raw)).all()
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -107,11 +107,16 @@ class Actions(Lines):
             raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
         if place.lanes is not None and not cell.wide and place.width > 1:
             raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
-        self.put(cell, values.stored(v, cell.buffer.dtype), place, note, streaming)
+        dtype = cell.buffer.dtype
+        whole = c_convert.unpacked(self.helpers, dtype, place.width) if self.packs_pieces and v.dtype == "f32" else ""
+        if whole and cell.wide and not (cell.holds_lanes or cell.gathers):
+            self.put(cell, f"{whole}({v.text})", place, note, streaming, "i32" if dtype == "i8" else "u32")
+        else:
+            self.put(cell, values.stored(v, dtype), place, note, streaming)
 
-    def put(self, cell: Cell, raw: str, place: Place, note: str, streaming: bool = False) -> None:
-        """Store elements."""
-        short, n = ELEMENT[cell.buffer.dtype], place.width
+    def put(self, cell: Cell, raw: str, place: Place, note: str, streaming: bool = False, short: str = "") -> None:
+        """Store elements. short: the C type they still have in `raw`."""
+        short, n = short or ELEMENT[cell.buffer.dtype], place.width
         lanes = place.lanes
         if cell.at:
             self.loads = {t: v for t, v in self.loads.items() if cell.name not in t}
@@ -140,25 +145,29 @@ class Actions(Lines):
         else:
             if streaming:
                 self.helpers.fence()
-                if self.joined is not None:
-                    piece = self.new(cell.name)
-                    self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
-                    self.joined.append((pointer, piece))
-                    return
+            if self.joined is not None:
+                piece = self.new(cell.name)
+                self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
+                self.joined.append((pointer, piece, short))
+                return
             put = self.helpers.stream(short, n) if streaming else self.helpers.store(short, n)
             self.line(place, f"{put}({pointer}, {raw});{note}")
 
-    def stream_joined(self, short: str, lanes: int, place: Place) -> None:
-        """The collected pieces, one behind the other in memory, as one streamed store."""
+    def store_joined(self, to: str, lanes: int, place: Place, streaming: bool) -> None:
+        """The collected pieces, one behind the other in memory, as one store."""
         pieces, self.joined = self.joined or [], None
         if not pieces:
             return
-        values = [v for _, v in pieces]
+        h, short = self.helpers, pieces[0][2]
+        values = [v for _, v, _ in pieces]
+        if short != to:
+            values, lanes = [f"{h.narrow(to, short, lanes)}({', '.join(values)})"], lanes * len(values)
         while len(values) > 1:
-            join = self.helpers.join(short, lanes)
+            join = h.join(to, lanes)
             values = [f"{join}({a}, {b})" for a, b in zip(values[::2], values[1::2], strict=True)]
             lanes *= 2
-        self.line(place, f"{self.helpers.stream(short, lanes)}({pieces[0][0]}, {values[0]});")
+        put = h.stream(to, lanes) if streaming else h.store(to, lanes)
+        self.line(place, f"{put}({pieces[0][0]}, {values[0]});")
 
     def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
         """Active lanes of `raw`, the others as they were."""

@@ -17,8 +17,8 @@ _RULE = {
     "floor": "floor",
     "up": "ceil",
 }
-# bits of the mantissa dropped, exponent bias against f32's, magic number of the subnormal range, encoding of the largest, NaN
-_F8 = {"f8e4m3": (20, 120, "16384.0f", 448.0, 0x7F), "f8e5m2": (21, 112, "128.0f", 57344.0, 0x7E)}
+# encoding of a quiet NaN, and the least f32 that rounds to infinity or the largest value, where larger ones saturate to it
+_SMALL = {"f8e4m3": (0x7F, 448.0), "f8e5m2": (0x7E, 57344.0), "f16": (0x7E00, 65520.0)}
 
 
 def _lanes(h: Helpers, lanes: int):
@@ -34,11 +34,12 @@ def _lanes(h: Helpers, lanes: int):
     def bits(to: str, short: str, x: str) -> str:
         return f"{h.bits(to, short)}({x})" if lanes == 1 else f"({h.type(to, lanes)})({x})"
 
-    def select(short: str, m: str, a: str, b: str) -> str:
+    def select(short: str, kind: str, p: str, op: str, q: str, a: str, b: str) -> str:
+        """p op q ? a : b; q may be a scalar."""
         if lanes == 1:
-            return f"({m} ? {a} : {b})"
-        h.type(short, lanes)
-        return f"{h.select(short, lanes)}({m}, {a}, {b})"
+            return f"({p} {op} {q} ? {a} : {b})"
+        whole = q if q == p else constant(h, kind, lanes, q)
+        return f"{h.where(short, kind, op, lanes)}({p}, {whole}, {a}, {b})"
 
     return convert, bits, select, resize
 
@@ -74,7 +75,7 @@ def decode(h: Helpers, dtype: str, lanes: int) -> str:
             f"{u} m = w & {top - 1:#x}u;",
             f"{f} x = {value} * {scale};",
             f"{u} b = {bits('u32', 'f32', 'x')};",
-            f"b = {select('u32', f'm >= {special:#x}u', f'(m << {drop}) | 0x7f800000u', 'b')};",
+            f"b = {select('u32', 'u32', 'm', '>=', f'{special:#x}u', f'(m << {drop}) | 0x7f800000u', 'b')};",
             f"return {bits('f32', 'u32', f'b | ((w & {top:#x}u) << {sign})')};",
         ]
         plain = "\n".join(lines)
@@ -109,7 +110,7 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
         if rule is None and source in ("i32", "bool") and dtype == "i8":
             low, high = (constant(h, "i32", lanes, v) for v in ("-128", "127"))
             _, _, select, resize = _lanes(h, lanes)
-            inner = select("i32", "x < -128", low, select("i32", "x > 127", high, "x"))
+            inner = select("i32", "i32", "x", "<", "-128", low, select("i32", "i32", "x", ">", "127", high, "x"))
             return f"return {resize('i8', 'i32', inner)};"
         one = _general(h, dtype, rule)
         if lanes == 1:
@@ -117,6 +118,27 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
         return f"{t} y;\nfor (int l = 0; l < {lanes}; ++l) y[l] = {one}((f64)x[l]);\nreturn y;"
 
     return h.define(name, t, f"{x} x", body)
+
+
+def unpacked(h: Helpers, dtype: str, lanes: int) -> str:
+    """The helper that rounds f32 values once to `dtype`, of one or two bytes, and leaves the element in a 4-byte integer, which
+    `Helpers.narrow` packs; "" where there is none. What is too low for i8 may stay too low where packing saturates."""
+    if dtype not in ("bf16", "f16", "f8e4m3", "f8e5m2", "i8") or lanes not in (8, 16):
+        return ""
+    short = "i32" if dtype == "i8" else "u32"
+    t, f = h.type(short, lanes), h.type("f32", lanes)
+
+    def body() -> str:
+        if dtype != "i8":
+            return _from_f32(h, dtype, lanes, whole=True)
+        plain = _from_f32(h, "i8", lanes, whole=True)
+        below = f"{h.clamp_one_side(lanes, True)}(x, {constant(h, 'f32', lanes, '127.0f')})"
+        if lanes == 8:
+            return under("__AVX2__", f"return ({t})_mm256_cvtps_epi32((__m256){below}) & (x == x);", plain)
+        real = "_mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q)"
+        return under("__AVX512BW__", f"return ({t})_mm512_maskz_cvtps_epi32({real}, (__m512){below});", plain)
+
+    return h.define(f"{dtype}_bits_from_{f}", t, f"{f} x", body)
 
 
 def through(h: Helpers, dtype: str, lanes: int) -> str:
@@ -127,7 +149,7 @@ def through(h: Helpers, dtype: str, lanes: int) -> str:
 
         def body() -> str:
             quiet = constant(h, "u32", lanes, "0x7fc00000u")
-            kept = select("u32", "x == x", "r", quiet)
+            kept = select("u32", "f32", "x", "==", "x", "r", quiet)
             return (
                 f"{u} b = {bits('u32', 'f32', 'x')};\n{u} r = (b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u;\n"
                 f"return {bits('f32', 'u32', kept)};"
@@ -146,80 +168,84 @@ def through(h: Helpers, dtype: str, lanes: int) -> str:
     return h.define(f"{f}_as_{dtype}", f, f"{f} x", body)
 
 
-def _from_f32(h: Helpers, dtype: str, lanes: int) -> str:
-    """Nearest even out of f32."""
+def _from_f32(h: Helpers, dtype: str, lanes: int, whole: bool = False) -> str:
+    """Nearest even out of f32. whole: the element stays in 32 bits."""
     convert, bits, select, resize = _lanes(h, lanes)
     u, i, f = h.type("u32", lanes), h.type("i32", lanes), h.type("f32", lanes)
 
     def c(text: str) -> str:
         return constant(h, "u32", lanes, text)
 
+    def packed(short: str, x: str) -> str:
+        return f"return {x if whole else resize(ELEMENT[dtype], short, x)};"
+
+    if not whole and unpacked(h, dtype, lanes) and dtype != "i8":
+        return packed("u32", f"{unpacked(h, dtype, lanes)}(x)")
     if dtype == "bf16":
         return "\n".join(
             [
                 f"{u} b = {bits('u32', 'f32', 'x')};",
                 f"{u} r = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;",
-                f"return {resize('u16', 'u32', select('u32', 'x == x', 'r', c('0x7fc0u')))};",
+                packed("u32", select("u32", "f32", "x", "==", "x", "r", c("0x7fc0u"))),
             ]
         )
-    if dtype in _F8 or dtype == "f16":
-        if dtype == "f16":
-            drop, bias, magic, quiet, sign = 13, 112, "0.5f", 0x7E00, 16
-        else:
-            drop, bias, magic, _, quiet = _F8[dtype]
-            sign = 24
-        least = 127 + DTYPES[dtype].least  # exponent field of the smallest normal number
-        lines = [f"{u} b = {bits('u32', 'f32', 'x')};", f"{u} s = (b >> {sign}) & {0x8000 if dtype == 'f16' else 0x80:#x}u;"]
-        if dtype in _F8:
-            absolute = bits("f32", "u32", "b & 0x7fffffffu")
-            top = constant(h, "f32", lanes, f"{_F8[dtype][3]!r}f")
-            lines.append(f"{u} m = {bits('u32', 'f32', f'{h.clamp_one_side(lanes, True)}({absolute}, {top})')};")
-        else:
-            lines.append(f"{u} m = b & 0x7fffffffu;")
-        rounding = ((1 << (drop - 1)) - 1 - (bias << 23)) % 2**32  # and the exponent's bias taken off
-        signed = "(i32)m" if lanes == 1 else f"({i})m"
-        lines += [
-            f"{u} n = (m + {rounding:#x}u + ((m >> {drop}) & 1u)) >> {drop};",
-            f"{f} tiny = {bits('f32', 'u32', 'm')} + {magic};",
-            f"{u} t = {bits('u32', 'f32', 'tiny')} - {_bits(float(magic[:-1])):#x}u;",
-            f"{u} r = {select('u32', f'{signed} < {least << 23:#x}', 't', 'n')};",
+    if dtype in _SMALL:
+        d, (quiet, top) = DTYPES[dtype], _SMALL[dtype]
+        drop, sign = 24 - d.precision, 32 - d.bits  # bits of the mantissa that go; the way of the sign
+        # 1.5·2^drop times the value's power of two leaves the kept digits as the sum's last bits, once rounded to nearest even;
+        # the power of two stands in the bits in front, so that with it shifted behind, the encoding is the sum's last bits
+        magic = (drop << 23) + 0x400000 - ((127 + d.least) << (d.precision - 1))
+        least, most = ((_bits(v), h.extreme(op, "i32", lanes)) for v, op in ((2.0**d.least, "max"), (top, "min")))
+
+        def limited(x: str, limit: tuple[int, str]) -> str:
+            return f"{limit[1]}({x}, {constant(h, 'i32', lanes, f'{limit[0]:#x}')})"
+
+        m = "b & 0x7fffffff" if dtype == "f16" else limited("b & 0x7fffffff", most)
+        total = bits("i32", "f32", f"({bits('f32', 'i32', 'm')} + {bits('f32', 'i32', f'(e + {magic:#x})')})")
+        lines = [
+            f"{i} b = {bits('i32', 'f32', 'x')};",
+            f"{i} m = {m};  // non-negative floats are in the order of their bits",
+            f"{i} e = {limited('m', least)} & 0x7f800000;  // the power of two, at least that of the smallest normal number",
+            f"{i} r = ({total} + (e >> {drop})) & {(1 << (d.bits - 1)) - 1:#x};",
         ]
         if dtype == "f16":
-            lines.append(f"r = {select('u32', f'm >= {_bits(65520.0):#x}u', c('0x7c00u'), 'r')};")
-        last = select("u32", "x == x", "r | s", c(f"{quiet:#x}u"))
-        lines.append(f"return {resize(ELEMENT[dtype], 'u32', last)};")
+            lines.append(f"r = {select('i32', 'i32', 'm', '>=', f'{_bits(top):#x}', constant(h, 'i32', lanes, '0x7c00'), 'r')};")
+        signed = f"r | ((b >> {sign}) & {1 << (d.bits - 1):#x})"
+        last = select("i32", "f32", "x", "==", "x", signed, constant(h, "i32", lanes, f"{quiet:#x}"))
+        lines.append(packed("u32", last if lanes == 1 else f"({u}){last}"))
         return "\n".join(lines)
-    top = constant(h, "f32", lanes, "127.0f" if dtype == "i8" else "0.0f")
     if dtype == "i8":
-        low = constant(h, "f32", lanes, "-128.0f")
+        low, top = (constant(h, "f32", lanes, v) for v in ("-128.0f", "127.0f"))
         last = "x == x ? n : 0" if lanes == 1 else "n & (x == x)"
         plain = "\n".join(
             [
                 f"{f} y = {h.clamp_one_side(lanes, True)}({h.clamp_one_side(lanes, False)}(x, {low}), {top});",
                 f"{i} n = {bits('i32', 'f32', 'y + 12582912.0f')} - 0x4b400000;  // 1.5*2^23 leaves no bits for a fraction",
                 f"n = {last};",
-                f"return {resize('i8', 'i32', 'n')};",
+                packed("i32", "n"),
             ]
         )
-        if lanes != 8:
+        if whole or lanes not in (8, 16):
             return plain
-        below = f"{h.clamp_one_side(lanes, True)}(x, {top})"
-        short = f"{i} n = ({i})_mm256_cvtps_epi32((__m256){below});  // what is too low is INT32_MIN, which packing saturates"
-        return under("__AVX2__", f"{short}\nn = {last};\nreturn {resize('i8', 'i32', 'n')};", plain)
+        rounded = f"{unpacked(h, 'i8', lanes)}(x)"  # what is too low, packing saturates
+        if lanes == 8:
+            return under("__AVX2__", packed("i32", rounded), plain)
+        return under("__AVX512BW__", f"return ({h.type('i8', 16)})_mm512_cvtsepi32_epi8((__m512i){rounded});", plain)
     assert dtype == "i32"
     high = constant(h, "i32", lanes, "INT32_MAX")
     lowest = constant(h, "i32", lanes, "INT32_MIN")
     zero = constant(h, "f32", lanes, "0.0f")
-    inside = "(x > -2147483648.0f) & (x < 2147483648.0f)"
+    inner = select("f32", "f32", "x", "<", "2147483648.0f", "r", zero)
+    inner = select("f32", "f32", "x", ">", "-2147483648.0f", inner, zero)
     absolute = bits("f32", "u32", f"{bits('u32', 'f32', 'x')} & 0x7fffffffu")
     magic = bits("f32", "u32", f"({bits('u32', 'f32', 'x')} & 0x80000000u) | {_bits(8388608.0):#x}u")
     return "\n".join(
         [
             f"{f} magic = {magic};  // 2^23 with the sign of x",
-            f"{f} r = {select('f32', f'{absolute} < 8388608.0f', '(x + magic) - magic', 'x')};",
-            f"{i} n = {convert('i32', 'f32', select('f32', inside, 'r', zero))};",
-            f"n = {select('i32', 'x >= 2147483648.0f', high, 'n')};",
-            f"return {select('i32', 'x <= -2147483648.0f', lowest, 'n')};",
+            f"{f} r = {select('f32', 'f32', absolute, '<', '8388608.0f', '(x + magic) - magic', 'x')};",
+            f"{i} n = {convert('i32', 'f32', inner)};",
+            f"n = {select('i32', 'f32', 'x', '>=', '2147483648.0f', high, 'n')};",
+            f"return {select('i32', 'f32', 'x', '<=', '-2147483648.0f', lowest, 'n')};",
         ]
     )
 

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from math import inf
 
-from tilec.codegen.c_helpers import Helpers, number, vector
+from tilec.codegen.c_avx512 import PREFIX, masked_step, operand, scaled
+from tilec.codegen.c_helpers import Helpers, under, vector
 from tilec.errors import InternalError
 from tilec.ir.functions import FUNCTIONS, Function, Operand, Step
 
@@ -20,15 +21,20 @@ def function(h: Helpers, name: str, lanes: int) -> str:
     h.type("i32", lanes)
     steps, result = simplified(FUNCTIONS[name])
 
-    def body() -> str:
-        # a bool is an int for scalars, a mask of i32 lanes for vectors
+    def text(steps: list[Step], masks: bool) -> str:
         known = {step.name: step for step in steps}
         lines = [f"return {result};"]
         for s in reversed(steps):  # a compare that became part of a clamp is not needed any more
-            text = _step(h, s, known, lanes)
-            if any(s.name in re.findall(r"\w+", line) for line in lines):
-                lines.insert(0, f"const {_type(s.dtype, lanes)} {s.name} = {text};")
+            line = _step(h, s, known, lanes, masks)
+            if any(s.name in re.findall(r"\w+", other) for other in lines):
+                kind = f"__mmask{max(8, lanes)}" if masks and s.dtype == "bool" else _type(s.dtype, lanes)
+                lines.insert(0, f"const {kind} {s.name} = {line};")
         return "\n".join(lines)
+
+    def body() -> str:
+        # a bool is an int for scalars, a mask of i32 lanes for vectors, a mask register for AVX-512
+        plain = text(steps, False)
+        return under("__AVX512VL__", text(scaled(steps), True), plain) if lanes in PREFIX else plain
 
     return h.define(f"{name}_{t}", t, f"{t} x", body)
 
@@ -101,16 +107,15 @@ def _type(dtype: str, lanes: int) -> str:
     return vector(dtype, lanes)
 
 
-def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int) -> str:
+def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int, masks: bool) -> str:
     def arg(a: Operand, whole: bool = False) -> str:
-        """whole: constants as a value of all lanes."""
-        if isinstance(a, str):
-            return a
-        short = "f32" if isinstance(a, float) else "i32"
-        text = number(a, short)
-        return f"{h.splat(short, lanes)}({text})" if whole and lanes > 1 else text
+        return operand(h, a, lanes, whole)
 
     op, args = s.op, s.args
+    clamp = _clamp(steps.get(str(args[0])), *args[1:]) if op == "select" else None
+    special = masked_step(h, s, lanes) if masks and clamp is None else None
+    if special is not None:
+        return special
     if op in _INFIX or op in _COMPARE:
         a, b = args
         return f"{arg(a)} {(_INFIX | _COMPARE)[op]} {arg(b)}"
@@ -134,7 +139,6 @@ def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int) -> str:
             return f"{h.bits(to, back)}({arg(args[0])})" if lanes == 1 else f"({vector(to, lanes)}){arg(args[0])}"
         case "select":
             m, a, b = args
-            clamp = _clamp(steps.get(str(m)), a, b)
             if clamp is not None and isinstance(b, str):
                 return f"{h.clamp_one_side(lanes, clamp)}({b}, {arg(a, True)})"
             if lanes == 1:

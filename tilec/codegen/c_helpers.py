@@ -26,6 +26,16 @@ MASK = {"f64": "i64", "i64": "i64", "u64": "i64"}  # of compares; every other ty
 _PS = {16: ("__m128", "_mm", "__SSE2__"), 32: ("__m256", "_mm256", "__AVX2__"), 64: ("__m512", "_mm512", "__AVX512F__")}
 
 
+# of a compare: its name, and the predicates of AVX-512 for floats and for integers
+_ORDER = {
+    "==": ("eq", "_CMP_EQ_OQ", "_MM_CMPINT_EQ"),
+    "<": ("lt", "_CMP_LT_OQ", "_MM_CMPINT_LT"),
+    "<=": ("le", "_CMP_LE_OQ", "_MM_CMPINT_LE"),
+    ">": ("gt", "_CMP_GT_OQ", "_MM_CMPINT_NLE"),
+    ">=": ("ge", "_CMP_GE_OQ", "_MM_CMPINT_NLT"),
+}
+
+
 def vector(short: str, lanes: int) -> str:
     """The name of the type: `f32`, `f32x8`."""
     return short if lanes == 1 else f"{short}x{lanes}"
@@ -205,6 +215,51 @@ class Helpers:
 
         return self.define(f"select_{t}", t, f"{m} m, {t} a, {t} b", body)
 
+    def where(self, short: str, kind: str, op: str, lanes: int) -> str:
+        """p op q ? a : b by lanes, p and q of the 4-byte type `kind`, a and b of the 4-byte type `short`."""
+        t, x, select = self.type(short, lanes), self.type(kind, lanes), self.select(short, lanes)
+        name = f"where_{_ORDER[op][0]}_{x}_{t}"
+
+        def body() -> str:
+            plain = f"return {select}(p {op} q, a, b);"
+            if lanes not in (4, 8, 16):
+                return plain
+            prefix, whole = _PS[4 * lanes][1], f"__m{32 * lanes}i"
+            floats = kind == "f32"
+            compare, order, cast = ("ps", _ORDER[op][1], whole[:-1]) if floats else (f"ep{kind[0]}32", _ORDER[op][2], whole)
+            mask = f"{prefix}_cmp_{compare}_mask(({cast})p, ({cast})q, {order})"
+            return under("__AVX512VL__", f"return ({t}){prefix}_mask_blend_epi32({mask}, ({whole})b, ({whole})a);", plain)
+
+        return self.define(name, t, f"{x} p, {x} q, {t} a, {t} b", body)
+
+    def narrow(self, to: str, short: str, lanes: int) -> str:
+        """Vectors of 4-byte integers, one behind the other, as one of fewer bytes that hold their values."""
+        count = 4 // BYTES[to]
+        t, x = self.type(to, count * lanes), self.type(short, lanes)
+
+        def body() -> str:
+            values = [f"{self.resize(to, short, lanes)}({v})" for v in "abcd"[:count]]
+            n = lanes
+            while len(values) > 1:
+                values = [f"{self.join(to, n)}({v}, {w})" for v, w in zip(values[::2], values[1::2], strict=True)]
+                n *= 2
+            plain = f"return {values[0]};"
+            if lanes not in (8, 16):
+                return plain
+            prefix, whole, macro = ("_mm512", "__m512i", "__AVX512BW__") if lanes == 16 else ("_mm256", "__m256i", "__AVX2__")
+            pack = "packus" if to == "u16" else "packs"
+            pairs = [f"{prefix}_{pack}_epi32(({whole}){v}, ({whole}){w})" for v, w in ("ab", "cd")[: count // 2]]
+            packed = pairs[0] if count == 2 else f"{prefix}_pack{'us' if to == 'u8' else 's'}_epi16({', '.join(pairs)})"
+            groups = lanes // 4  # packing works in groups of 16 bytes: what lies in each belongs apart
+            words = 4 // count
+            order = ", ".join(str(4 * g + words * v + w) for v in range(count) for g in range(groups) for w in range(words))
+            permuted = "permutexvar_epi32" if lanes == 16 else "permutevar8x32_epi32"
+            index = f"({whole})({self.type('i32', lanes)}){{{order}}}"
+            args = f"{index}, {packed}" if lanes == 16 else f"{packed}, {index}"
+            return under(macro, f"return ({t}){prefix}_{permuted}({args});", plain)
+
+        return self.define(f"{t}_of_{x}s", t, ", ".join(f"{x} {v}" for v in "abcd"[:count]), body)
+
     def resize(self, to: str, short: str, lanes: int) -> str:
         """Integers to more bits, or to fewer that hold their values; vectors (the compiler's own conversion splits them up)."""
         t, x = self.type(to, lanes), self.type(short, lanes)
@@ -317,7 +372,12 @@ class Helpers:
             if short == "i32":
                 if lanes == 1:
                     return f"return a {sign} b ? a : b;"
-                return f"return {self.select('i32', lanes)}(a {sign} b, a, b);"
+                plain = f"return {self.select('i32', lanes)}(a {sign} b, a, b);"
+                if lanes not in (4, 8, 16):
+                    return plain
+                prefix, macro = _PS[4 * lanes][1], {4: "__SSE4_1__", 8: "__AVX2__", 16: "__AVX512F__"}[lanes]
+                whole = f"__m{32 * lanes}i"
+                return under(macro, f"return ({t}){prefix}_{op}_epi32(({whole})a, ({whole})b);", plain)
             raw = "i64" if short == "f64" else "i32"
             nan = number(float("nan"), short)
             if lanes == 1:
@@ -327,11 +387,20 @@ class Helpers:
                     f"if (a == b) return {back}({to}(a) {join} {to}(b));\nreturn a {sign} b ? a : b;"
                 )
             select, splat, i = self.select(short, lanes), self.splat(short, lanes), self.type(raw, lanes)
-            return (
+            plain = (
                 f"{t} r = {select}(a {sign} b, a, b);\n"
                 f"r = {select}(a == b, ({t})(({i})a {join} ({i})b), r);\n"
                 f"return {select}((a == a) & (b == b), r, {splat}({nan}));"
             )
+            if short != "f32" or lanes not in (4, 8, 16):
+                return plain
+            ps, prefix, _ = _PS[4 * lanes]
+            of = f"({ps})a, ({ps})b"
+            fast = (  # the instruction orders zeros, but takes the other operand for a NaN
+                f"const {ps} r = {prefix}_range_ps({of}, {5 if op == 'max' else 4});\n"
+                f"return ({t}){prefix}_mask_blend_ps({prefix}_cmp_ps_mask({of}, _CMP_UNORD_Q), r, ({ps}){splat}({nan}));"
+            )
+            return under("__AVX512VL__) && defined(__AVX512DQ__", fast, plain)
 
         return self.define(name, t, f"{t} a, {t} b", body)
 

@@ -43,7 +43,8 @@ class Lines:
     pieces: list[tuple[Buffer, str, bool]] = field(default_factory=list)  # scratch: buffer, bytes, one per thread
     loads: dict[str, str] = field(default_factory=dict)  # of the straight line being written
     packs: dict[str, list[str]] = field(default_factory=dict)  # of a buffer packed ahead: the lines of its function
-    joined: list[tuple[str, str]] | None = None  # streamed pieces (pointer, value) of one wider store, while they are collected
+    joined: list[tuple[str, str, str]] | None = None  # pieces (pointer, value, type) of one wider store, while they are collected
+    packs_pieces: bool = False  # they fill a register, so that 4-byte integers are packed into it in one go
     fresh: int = 0
     branches: int = 0
 

@@ -387,24 +387,27 @@ class _Emitter(Instructed):
         self.close(place)
 
     def _whole(self, node: Loop, ext: Extent, chunks: list[tuple[int, int]], place: Place) -> None:
-        """Every lane active. Streamed elements narrower than what is computed are gathered into whole registers."""
+        """Every lane active. Elements narrower than what is computed are gathered into whole registers before they are stored."""
         action = node.body[0]
-        streamed = len(node.body) == 1 and isinstance(action, Leaf | Copy) and action.streaming
-        short = ELEMENT[self.program.buffer[target_of(action).buffer].dtype] if isinstance(action, Leaf | Copy) else "u8"
+        written = action if len(node.body) == 1 and isinstance(action, Leaf | Copy) else None
+        short = ELEMENT[self.program.buffer[target_of(written).buffer].dtype] if written is not None else "u8"
+        streaming = written is not None and written.streaming
         rest = chunks
         while rest:
             lanes = rest[0][1]
             size = BYTES[short] * lanes
-            count = self.helpers.vector_bytes // size if streamed and lanes > 1 and size >= 4 else 1
+            gathers = written is not None and lanes > 1 and size >= 4 and (streaming or isinstance(written, Leaf))
+            count = self.helpers.vector_bytes // size if gathers else 1
             group = [c for c in rest[:count] if c[1] == lanes]
             while len(group) & (len(group) - 1):
                 group.pop()
             if len(group) > 1:
-                self.joined = []
+                self.joined, self.packs_pieces = [], len(group) * BYTES[short] == 4
             for first, n in group:
                 self._chunk(node, ext, first, Lanes(node.var, n), place)
+            self.packs_pieces = False
             if len(group) > 1:
-                self.stream_joined(short, lanes, place)
+                self.store_joined(short, lanes, place, streaming)
             rest = rest[len(group) :]
 
     def _lanes(self, node: Loop) -> int:
