@@ -86,6 +86,27 @@ def test_partials_are_started_filled_and_merged_in_order():
     assert (part.role, part.root, part.owner, [str(e) for e in part.shape]) == ("partial", "acc", "i", ["32"])
 
 
+def test_partials_are_folded_before_they_are_merged():
+    s = start(rows, reassociate="acc").split("k", 16, into=("ko", "lane")).reorder("lane", "ko")
+    s = s.split_reduction("acc", "lane", fold=4)
+    assert lines(s)[-6:] == [
+        "for lane_m.0 in 1..4:",
+        "for lane_m.1 in 0..4:",
+        "acc_part[lane_m.1, i] += acc_part[4*lane_m.0 + lane_m.1, i]  # merge",
+        "for lane_m in 0..4:",
+        "acc += acc_part[lane_m, i]  # merge",
+        "y[i] = acc  # S2",
+    ]
+    assert s.verdict.permissions == ('reassociate="acc"',)
+    x = np.arange(3 * 48, dtype=np.float32).reshape(3, 48)
+    assert run(s.program, {"x": x}, {"M": 3})["y"].tolist() == x.sum(1).tolist()
+
+
+def test_folded_partials_of_a_tile():
+    s = start(gemm_silu, {"K": 9}, reassociate="acc").split("k", 4).reorder("k_i", "acc.i", "acc.j", "k_o")
+    assert s.split_reduction("acc", "k_i", fold=2).verdict.status == "legal"
+
+
 def test_48_elements_on_32_threads():
     s = lanes().bind("i", "block.x").bind("lane", "thread.x")
     assert "barrier  # inserted" in lines(s)

@@ -213,8 +213,10 @@ class Lines:
             self.storage.note(b.name, Access(None, None, 1))
             return Cell(b, name, wide=bool(along) or widened, holds_lanes=bool(along) or widened)
         constant = tuple(e.const for e in first)
-        key = (place.branch, *(lanes.key if lanes and lanes.count else ()), lanes.count is None if lanes else True)
-        self.storage.note(b.name, Access(constant, dim, lanes.lanes if lanes and dim is not None else 1, key))
+        key = (*(lanes.key if lanes and lanes.count else ()), lanes.count is None if lanes else True)
+        at = next((n for n, x in enumerate(place.path, 1) if x.var == b.owner), 0)
+        branch = tuple((of, side) for of, side, below in place.branch if below <= at)  # one run of the owner is on one side only
+        self.storage.note(b.name, Access(constant, dim, lanes.lanes if lanes and dim is not None else 1, key, branch))
         v = (self.storage.variables or {}).get(b.name)
         if v is None:
             return Cell(b, name, wide=bool(along) or widened, holds_lanes=bool(along) or widened)

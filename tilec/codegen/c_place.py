@@ -39,7 +39,7 @@ class Place:
     depth: int = 1
     parallel: bool = False
     partial: bool = False  # on the side of a version where tiles are not full
-    branch: int = 0  # which version, to tell their counts apart
+    branch: tuple[tuple[int, int, int], ...] = ()  # the versions around: which `if`, which side of it, below how many loops
     unrolled: bool = False
     tile: bool = False  # below the owner of variables
     team: bool = False  # every thread of a team is here
@@ -89,6 +89,10 @@ class Place:
                 low, high = ranges[v]
                 ranges[v] = (max(low, -(e.const // f)), high) if f > 0 else (low, min(high, e.const // -f))
         return replace(self, known=known, ranges=ranges)
+
+    def version(self, of: int, side: int) -> Place:
+        """On one side of the `if` number `of`."""
+        return replace(self, branch=(*self.branch, (of, side, len(self.path))))
 
     def running(self, loop: Loop, lower: tuple[Aff, ...], upper: tuple[Aff, ...]) -> Place:
         """Inside a C loop over the variable."""

@@ -148,15 +148,15 @@ class _Emitter(Instructed):
             self._each(body, place)
             return
         self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile")
-        inside = replace(place, depth=place.depth + 1, tile=False, branch=self._branch())
-        self._each(body, inside.knowing(needed))
+        inside, branch = replace(place, depth=place.depth + 1, tile=False), self._branch()
+        self._each(body, inside.version(branch, 0).knowing(needed))
         first, *others = needed
         if others:
             self.close(place, f"}} else if ({self.scope(place).conditions(others)}) {{")
-            rows = replace(inside, partial=True, branch=self._branch())
+            rows = replace(inside.version(branch, 1), partial=True)
             self._each(body, rows.knowing([*others, Constraint(-first.expr - 1)]))
         self.close(place, "} else {")
-        rest = replace(inside, partial=True, branch=self._branch())
+        rest = replace(inside.version(branch, 2), partial=True)
         self._each(body, rest.knowing([Constraint(-needed[-1].expr - 1)] if len(needed) <= 2 else []))
         self.close(place)
 
@@ -379,11 +379,10 @@ class _Emitter(Instructed):
             self._masked(node, ext, chunks, place)
             return
         self.open(place, f"if ({self.scope(place).conditions(ext.needed)}) {{  // all {ext.most} of {self.names[node.var]}")
-        inner = replace(place, depth=place.depth + 1)
-        full = replace(inner, branch=self._branch()).knowing(ext.needed)
-        self._whole(node, ext, chunks, full)
+        inner, branch = replace(place, depth=place.depth + 1), self._branch()
+        self._whole(node, ext, chunks, inner.version(branch, 0).knowing(ext.needed))
         self.close(place, "} else {")
-        self._masked(node, ext, chunks, replace(inner, branch=self._branch()))
+        self._masked(node, ext, chunks, inner.version(branch, 1))
         self.close(place)
 
     def _whole(self, node: Loop, ext: Extent, chunks: list[tuple[int, int]], place: Place) -> None:

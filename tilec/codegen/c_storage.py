@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 
 from tilec.codegen.c_helpers import BYTES, ELEMENT
@@ -29,7 +29,15 @@ class Access:
     index: tuple[int, ...] | None
     dim: int | None
     lanes: int
-    count: tuple[object, ...] = ()  # which lanes are active, per branch
+    count: tuple[object, ...] = ()  # which lanes are active
+    branch: tuple[tuple[int, int], ...] = ()  # the sides of each `if` around, that a run of the buffer's owner decides once
+
+    def meets(self, other: Access) -> bool:
+        """May both happen to the same contents? Not where they are on the two sides of one `if`."""
+        for (a, side), (b, opposite) in zip(self.branch, other.branch, strict=False):
+            if (a, side) != (b, opposite):
+                return a != b
+        return True
 
 
 @dataclass(frozen=True)
@@ -104,12 +112,12 @@ class Storage:
             along = len(chunks) + (extents[dim] - sum(chunks.values())) if dim is not None else 1
             if not agree or rows * along > MOST_VARIABLES:
                 continue
-            counts: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+            there: dict[tuple[int, ...], dict[Access, None]] = {}
             for a in wide:
                 assert a.index is not None
-                branch, *count = a.count
-                counts.setdefault((branch, a.index), set()).add(tuple(count))
-            out[name] = Variables(dim, dict(spans), any(len(c) > 1 for c in counts.values()))
+                there.setdefault(a.index, {}).setdefault(a)
+            pairs = (p for same in there.values() for p in combinations(same, 2))
+            out[name] = Variables(dim, dict(spans), any(a.count != b.count and a.meets(b) for a, b in pairs))
         return out
 
 

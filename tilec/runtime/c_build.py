@@ -34,7 +34,7 @@ FLAGS = (
 )
 # gcc keeps the order of the text on x86: a function of fifty dependent steps, then the next vector's. The steps of several
 # vectors side by side hide each other's latencies (a quarter less time for silu); tiles of accumulators are so already
-INTERLEAVING = ("-fschedule-insns", "-fsched-pressure")
+INTERLEAVING = ("-fschedule-insns", "-fsched-pressure", "--param=sched-pressure-algorithm=2")
 TIMEOUT = 120.0  # seconds of one compilation
 WIDTHS = (16, 32, 64)
 _TELLING = ("__AVX", "__SSE", "__FMA", "__F16C", "__BMI", "__ARM", "__x86_64", "__aarch64", "__linux", "__APPLE")

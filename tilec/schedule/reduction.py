@@ -17,13 +17,17 @@ from tilec.schedule.owners import access_sites, owning
 
 
 @primitive("reduction")
-def split_reduction(program: Program, buffer: str, loop: str | None = None, into: str | None = None) -> Program:
+def split_reduction(
+    program: Program, buffer: str, loop: str | None = None, into: str | None = None, fold: int | None = None
+) -> Program:
     """Give every iteration of `loop` a partial result of its own, merged into the accumulator after the loop, in order.
 
     1. Inside `loop`, the accumulator `buffer` is accessed by one updating statement only (its initial value stands outside).
     2. The element it updates does not depend on `loop`, and its owner is a loop further out.
     3. `into`, the name of the partial buffer, is free; by default `<buffer>_part`.
     4. The loop has one lower bound.
+    5. `fold`, where given, divides the constant number of iterations, which all touch the same elements: the partial
+       results are first merged into `fold` of them, neighbours side by side, as vectors do it.
     With one name only it is the loop, and the accumulator is the one that this loop reduces. The proof asks for
     reassociate="buffer", unless the operation is max, min or an integer one.
 
@@ -72,12 +76,52 @@ def split_reduction(program: Program, buffer: str, loop: str | None = None, into
     )
     collect = _cells(program, kept, path, [node], end, merge, context(program, position))
 
+    if fold is not None:
+        count = _count(node, path, kept, loop, fold)
+        blocks, points = _unique(program, f"{merged}.0"), _unique(program, f"{merged}.1")
+        slot = {node.var: first + Aff.of(points)}
+        fewer = Loop(points, (Aff(0),), (Aff(fold),), ())
+        more = Loop(blocks, (Aff(1),), (Aff(count // fold),), ())
+        back = {**end, node.var: first + Aff.of(blocks) * fold + Aff.of(points)}
+        onto = subs_address(cell, {**end, **slot})
+        halves = replace(merge, dst=onto, src=subs_address(cell, back))
+        last = replace(merge, src=onto)
+        inside = [n for n in path if n is not node and n not in _bounded(node, path)]
+        collect = (
+            *_cells(program, kept, inside, [more, fewer], end, halves, context(program, position)),
+            *_cells(
+                program,
+                kept,
+                inside,
+                [fewer],
+                {**end, points: merged},
+                replace(last, src=subs_address(onto, {points: merged})),
+                context(program, position),
+            ),
+        )
+
     def update(n: Node) -> Body:
         return (replace(leaf, target=cell),) if n is leaf else (n,)
 
     inner = replace(node, body=(*init, *transform(node.body, update)))
     body = put(program.body, position, (inner, *collect))
     return replace(program, body=body, buffers=(*program.buffers, partial))
+
+
+def _bounded(node: Loop, path: list[Loop | Guard]) -> list[Loop | Guard]:
+    """What stands inside the loop and runs from or to where the loop's variable says."""
+    return [n for n in path if any(node.var in c.names for c in (n.conditions if isinstance(n, Guard) else loop_conditions(n)))]
+
+
+def _count(node: Loop, path: list[Loop | Guard], kept: list[Loop], loop: str, fold: int) -> int:
+    extent = node.upper[0] - node.lower[0]
+    bounded = [n for n in _bounded(node, path) if n is not node and (n in kept or isinstance(n, Guard))]
+    if len(node.upper) > 1 or not extent.is_const or fold < 1 or extent.const % fold or bounded:
+        raise ScheduleError(
+            f"fold={fold} does not divide a constant number of iterations that touch the same elements: "
+            f"'{loop}' runs {range_text(node)}. Possible: leave it out, split(\"{loop}\", n)"
+        )
+    return extent.const
 
 
 def _unique(program: Program, name: str) -> str:

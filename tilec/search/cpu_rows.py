@@ -92,11 +92,15 @@ def reduced(s: Schedule, name: str, row: str, core: Core) -> Schedule:
     root = program.buffer[target.buffer].root or target.buffer
     if not exact and root not in program.reassociate:
         return s
-    width = CHAINS * core.lanes(program.buffer[target.buffer].dtype)
+    one = core.lanes(program.buffer[target.buffer].dtype)
+    width = CHAINS * one
     block, lane = fresh(s, f"{loop.var}o", f"{loop.var}l")
     try:
         made = s.split(f"{name}.{loop.var}", width, into=(block, lane)).reorder(f"{name}.{lane}", f"{name}.{block}")
-        made = made.split_reduction(target.buffer, f"{name}.{lane}")
+        try:
+            made = made.split_reduction(target.buffer, f"{name}.{lane}", fold=one)
+        except ScheduleError:  # fewer iterations than partial sums
+            made = made.split_reduction(target.buffer, f"{name}.{lane}")
         part = next(b.name for b in made.program.buffers if b.name not in program.buffer)
         made = made.place(part, "register", at=f"{name}.{row}").reorder(f"{name}.{block}", f"{name}.{lane}")
     except (ScheduleError, LegalityError):
@@ -129,9 +133,8 @@ def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str]) -> Sched
 
 
 def vector_lanes(program: Program, buffer: str, core: Core) -> int:
-    """Lanes of one vector loop: so many that what it stores fills a cache line, at least one register and at most four."""
-    one = core.lanes(program.buffer[buffer].dtype)
-    return max(one, min(4 * one, 64 // DTYPES[program.buffer[buffer].dtype].bytes))
+    """Lanes of one vector loop: four registers, whose steps run between each other's, and whose bytes fill a cache line."""
+    return 4 * core.lanes(program.buffer[buffer].dtype)
 
 
 def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedule:
