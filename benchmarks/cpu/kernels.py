@@ -140,7 +140,7 @@ def attention_f32(Q: f32[M, D], K: f32[N, D], V: f32[N, D], scale: f32, Y: f32[M
 
 KERNELS: dict[str, tuple[tilec.Kernel, dict[str, Any]]] = {
     "gemm_silu_f32": (gemm_silu_f32, {"contract": True}),
-    "gemm_silu_bf16": (tilec.workload("gemm_silu"), {"contract": True}),
+    "gemm_silu_bf16": (tilec.workload("gemm_silu"), {"contract": True, "hardware_rounding": True}),
     "chain_i8_f32": (chain_i8_f32, {"contract": True}),
     "chain_i8_bf16": (chain_i8_bf16, {"contract": True}),
     "chain_f8_f32": (chain_f8_f32, {"contract": True}),

@@ -70,9 +70,9 @@ def test_every_helper_compiles(march: str, tmp_path: Path) -> None:
         h.fma("f32", lanes), h.sqrt("f64", lanes), h.divide("//", lanes)
         if lanes in (4, 8, 16):
             for wanted in INSTRUCTIONS.values():
-                if wanted.depth == 2:
+                if wanted.depth > 1:
                     c_instructions.product(h, wanted, lanes)
-                    c_instructions.pair(h, "i8" if wanted.operand == "i8" else "u16", lanes)
+                    c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes)
     h.fence()
     compiled(h.text(), tmp_path, march)
 

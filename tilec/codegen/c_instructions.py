@@ -2,108 +2,215 @@
 
 from __future__ import annotations
 
-from tilec.codegen.c_actions import Actions
-from tilec.codegen.c_helpers import Helpers, under, vector
+from dataclasses import dataclass, field, replace
+
+from tilec.codegen.c_groups import Groups, Run, turn, weave
+from tilec.codegen.c_helpers import Helpers, under
+from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
-from tilec.codegen.c_scope import LANE, simplified
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
-from tilec.ir.program import Address, Leaf, Loop
+from tilec.ir.program import Address, Leaf, Loop, Prefetch
+from tilec.ir.tree import loops, sites
+from tilec.lower.nests import written_buffers
 
 _REGISTER = {4: "_mm", 8: "_mm256", 16: "_mm512"}
 _INTEGER = {4: "__m128i", 8: "__m256i", 16: "__m512i"}
+_FLOAT = {4: "__m128", 8: "__m256", 16: "__m512"}
+BIASED = "vpdpbusd"  # its left operand has no sign
 
 
-class Instructed(Actions):
-    """Sums of pairs on top of the actions; an instruction of depth one is the fused multiply-add that `contract` gives anyway."""
+@dataclass
+class Around:
+    """A C loop that dot products stand in, and the line before it where something can still be put."""
 
-    def runs_pairs(self, node: Loop) -> bool:
-        return node.instruction is not None and INSTRUCTIONS[node.instruction].depth == 2
+    loop: Loop
+    header: str
+    place: Place
+    line: int
+    sums: dict[tuple[str, str], str] = field(default_factory=dict)  # of (loop, vector): the variable
 
-    def pairs(self, node: Loop, place: Place) -> None:
-        """acc[lane] += a[0]·b[lane, 0] + a[1]·b[lane, 1], at the lanes of this place."""
+
+@dataclass
+class Owed:
+    """What the dot products of a loop add too much to an accumulator: 128 times the sum of b."""
+
+    target: Cell
+    place: Place
+    operand: str  # the buffer of b
+    moves: frozenset[str]  # what the address of b depends on
+    loaded: str  # a vector of b
+
+
+@dataclass
+class Instructed(Groups):
+    """Dot products on top of the copies; an instruction of depth one is the fused multiply-add that `contract` gives anyway."""
+
+    around: list[Around] = field(default_factory=list)
+    owed: dict[str, Owed] | None = None  # by accumulator, while a loop runs behind which it is settled
+
+    def runs_dots(self, node: Loop) -> bool:
+        return node.instruction is not None and INSTRUCTIONS[node.instruction].depth > 1
+
+    def dots(self, node: Loop, place: Place) -> None:
+        """acc[lane] += a[0]·b[lane, 0] + a[1]·b[lane, 1] + …, at the lanes of this place."""
         wanted = INSTRUCTIONS[node.instruction or ""]
         assert place.lanes is not None
         lanes = place.lanes.lanes
         inner = node.body[0]
         assert isinstance(inner, Loop) and isinstance(inner.body[0], Leaf)
         leaf = inner.body[0]
-        start = inner.lower[0]
-        at = [place.fixed(inner, start + d) for d in range(2)]
-        reads = [r for r in leaf.reads if isinstance(r, Address)]
-        moving = [LANE in frozenset().union(*(place.aff(e).names for e in r.index)) for r in reads]
-        if lanes == 1 or sorted(moving) != [False, True]:
+        runs = [(r.buffer, self.groups_at(r, inner, wanted.depth, place)) for r in leaf.reads if isinstance(r, Address)]
+        same = [(n, r) for n, r in runs if r is not None and r.step == 0]
+        moving = [(n, r) for n, r in runs if r is not None and r.step != 0]
+        target = self.cell(leaf.target, place.fixed(inner, inner.lower[0]))
+        if lanes == 1 or len(same) != 1 or len(moving) != 1 or not target.wide:
             raise NotVector("its operands do not lie as the instruction reads them")
-        a, b = (reads[0], reads[1]) if moving[1] else (reads[1], reads[0])
-        target = self.cell(leaf.target, at[0])
-        if not target.wide or (place.lanes.count is not None and self.program.buffer[b.buffer].role == "param"):
-            raise NotVector("its operands do not lie as the instruction reads them")
-        left = self._loaded(wanted, self._first(a, at), lanes, place, True)
-        right = self._loaded(wanted, self._first(b, at), lanes, place, False)
+        (a, group), (b, run) = same[0], moving[0]
+        cut = place.lanes.count if self.program.buffer[b].role == "param" else None
+        if cut is not None and run.places is not None:
+            raise NotVector("a vector of groups would reach behind the end of its array")
+        right, placed = self._moving(wanted, b, run, cut, place)
+        left = self._same(wanted, a, group, placed, place)
         old, _ = self.raw(target, place)
         name = product(self.helpers, wanted, lanes)
-        self.put(target, f"{name}({old}, {left}, {right})", place, f"  // {leaf.statement}, {wanted.name}")
+        text, note = f"{name}({old}, {left}, {right})", f"  // {leaf.statement}, {wanted.name}"
+        if wanted.name == BIASED and self.owed is not None and not target.at:
+            read = next(r for r in leaf.reads if isinstance(r, Address) and r.buffer == b)
+            moves = frozenset[str]().union(*(place.aff(e).names for e in self.cells.index(read, place.path)))
+            loaded = next(text for text, known in self.loads.items() if known == right)
+            self.owed[target.name] = Owed(target, place, b, moves, loaded)
+        elif wanted.name == BIASED:
+            kind = self.helpers.type("i32", lanes)
+            text += f" - {self.named(f'{name}(({kind}){{0}}, {self._bias(lanes)}, {right})', kind, 'bias', place)}"
+        self.put(target, text, place, note)
 
-    def _first(self, a: Address, at: list[Place]) -> str:
-        """A pointer to the element at position 0 of the first lane."""
-        b, texts, last = self.program.buffer[a.buffer], [], []
-        for place in at:
-            index = [simplified(place.aff(e).subs({LANE: 0}), place.ranges) for e in self.cells.index(a, place.path)]
-            plan = self.plan(b, index, place)
-            last.append(plan.index[-1])
-            texts.append(self._flat(plan, self.scope(place)))
-        step = last[1] - last[0]
-        flat = texts[1] if step.is_const and step.const < 0 else texts[0]
-        return self.names[b.name] if flat == "0" else f"{self.names[b.name]} + {flat}"
+    def _bias(self, lanes: int) -> str:
+        return f"{self.helpers.splat('i32', lanes)}((i32)0x80808080)"
 
-    def _loaded(self, wanted: Instruction, pointer: str, lanes: int, place: Place, same: bool) -> str:
-        """The pairs of all lanes, in 16-bit elements; `same`: one pair for all."""
+    def opened(self, node: Loop, header: str, place: Place) -> dict[str, Owed] | None:
+        """Before a C loop is written: room for sums in front of it, and a list of what it owes where it only adds products."""
+        kept = self.owed
+        self.owed = None
+        found = list(sites(node.body))
+        biased = [s for s in found if any(x.instruction == BIASED for x in s.loops)]
+        if biased:
+            self.around.append(Around(node, header, place, len(self.lines)))
+            self.lines.append("")
+            if node.kind == "serial" and len(biased) == sum(not isinstance(s.action, Prefetch) for s in found):
+                self.owed = {}
+        return kept
+
+    def closed(self, node: Loop, kept: dict[str, Owed] | None) -> None:
+        """Behind a C loop: accumulators are settled. The sums of b are made in front of the outermost loop in whose iterations
+        they are the same."""
+        owed, self.owed = self.owed or {}, kept
+        if not self.around or self.around[-1].loop is not node:
+            return
+        mine = self.around[-1]
+        for o in owed.values():
+            at = mine
+            for outer in reversed(self.around[:-1]):
+                if not self._steady(o, outer, mine):
+                    break
+                at = outer
+            old, _ = self.raw(o.target, o.place)
+            self.put(o.target, f"{old} - {self._sums(o, mine, at)}", replace(o.place, depth=mine.place.depth), "  // the bias")
+        self.around.pop()
+        if not self.lines[mine.line]:
+            del self.lines[mine.line]
+
+    def _steady(self, o: Owed, outer: Around, mine: Around) -> bool:
+        """Is the sum of b over my iterations the same in all iterations of an outer loop?"""
+        var, inside = outer.loop.var, {x.var for _, x in loops((outer.loop,))}
+        bounds_ = frozenset[str]().union(*(mine.place.aff(e).names for e in (*mine.loop.lower, *mine.loop.upper)))
+        same = outer.loop.kind in ("serial", "unrolled") and var not in o.moves | bounds_
+        b = self.program.buffer[o.operand]
+        return same and b.owner not in inside and b.name not in written_buffers(outer.loop)
+
+    def _sums(self, o: Owed, mine: Around, at: Around) -> str:
+        """The variable with 128 times the sum over my iterations of a vector of b, made in front of a loop around them."""
+        known = at.sums.get((mine.header, o.loaded))
+        if known is None:
+            lanes, step = o.place.width, INDENT * at.place.depth
+            name = at.sums[mine.header, o.loaded] = known = self.new("bias")
+            call = f"{product(self.helpers, INSTRUCTIONS[BIASED], lanes)}({name}, {self._bias(lanes)}, {o.loaded});"
+            made = (f"{self.helpers.type('i32', lanes)} {name} = {{0}};", mine.header, f"{INDENT}{name} = {call}", "}")
+            self.lines[at.line] = "\n".join([*filter(None, [self.lines[at.line]]), *(step + line for line in made)])
+        return known
+
+    def _moving(self, wanted: Instruction, b: str, run: Run, cut: str | None, place: Place) -> tuple[str, tuple[int, ...]]:
+        """The groups of all lanes, and the position of each element of the loop in them."""
+        h, lanes = self.helpers, place.width
         short = "i8" if wanted.operand == "i8" else "u16"
-        load = pair(self.helpers, short, lanes) if same else self.helpers.load(short, 2 * lanes)
-        text = f"{load}({pointer})"
-        wide = "u16" if short == "u16" else "i16"
-        kind = self.helpers.type(wide, 2 * lanes)
-        if not same and short == "i8":
-            text = f"__builtin_convertvector({text}, {kind})"
-        return self.named(text, kind, pointer.split(" ")[0], place)
+        stem, kind = self.names[b], h.type("i32", lanes)
+        if run.places is not None:
+            text = f"{h.load(short, wanted.depth * lanes)}({run.pointers[0]})"
+            if wanted.depth == 2 and short == "i8":
+                text = f"__builtin_convertvector({text}, {h.type('i16', 2 * lanes)})"
+            return self.named(f"({kind}){text}", kind, stem, place), run.places
+        load = h.load_part(short, lanes) if cut is not None else h.load(short, lanes)
+        rows = [f"{load}({p}, {cut})" if cut is not None else f"{load}({p})" for p in run.pointers]
+        if wanted.depth == 2 and short == "i8":
+            rows = [f"__builtin_convertvector({r}, {h.type('i16', lanes)})" for r in rows]
+            short = "i16"
+        placed = [rows[wanted.order.index(n)] for n in range(wanted.depth)]
+        return self.named(f"({kind}){weave(h, short, wanted.depth, lanes)}({', '.join(placed)})", kind, stem, place), wanted.order
+
+    def _same(self, wanted: Instruction, a: str, group: Run, placed: tuple[int, ...], place: Place) -> str:
+        """The group of a in every lane, its elements at the positions of b's."""
+        h, lanes = self.helpers, place.width
+        short = "i8" if wanted.operand == "i8" else "u16"
+        text = f"{spread(h, wanted, short, lanes)}({group.pointers[0]})"
+        if group.places != placed:
+            if wanted.depth != 2:
+                raise NotVector("its operands run against each other")
+            text = f"({h.type('i32', lanes)}){turn(h, lanes)}(({h.type('u32', lanes)}){text})"
+        return self.named(text, h.type("i32", lanes), self.names[a], place)
 
 
-def pair(h: Helpers, short: str, lanes: int) -> str:
-    """Two neighbours, as 16-bit elements, in every lane."""
-    wide = "u16" if short == "u16" else "i16"
-    t, i = h.type(wide, 2 * lanes), h.type("i32", lanes)
-    if short == "u16":
-        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn ({t}){h.splat('i32', lanes)}(v);"
+def spread(h: Helpers, wanted: Instruction, short: str, lanes: int) -> str:
+    """The neighbours at p as one 32-bit group, in every lane."""
+    t = h.type("i32", lanes)
+    if short == "i8" and wanted.depth == 2:
+        body = f"return {h.splat('i32', lanes)}((i32)((u32)(u16)(i16)p[0] | (u32)(i32)p[1] << 16));"
     else:
-        body = f"const i32 v = (i32)((u32)(u16)(i16)p[0] | (u32)(i32)p[1] << 16);\nreturn ({t}){h.splat('i32', lanes)}(v);"
-    del i
-    return h.define(f"pair_{vector(short, 2 * lanes)}", t, f"const {short} *p", body)
+        flip = f" ^ {h.splat('i32', lanes)}((i32)0x80808080)" if wanted.name == BIASED else ""
+        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}(v){flip};"
+    name = f"{'biased' if wanted.name == BIASED else 'group'}_{wanted.depth}{short}_{t}"
+    return h.define(name, t, f"const {short} *p", body)
 
 
 def product(h: Helpers, wanted: Instruction, lanes: int) -> str:
-    """The helper that adds both products to the accumulator, in the instruction's order."""
+    """The helper that adds the products of each lane to the accumulator, in the instruction's order."""
     bits = f"__AVX512VL__) && defined({_macro(wanted)}" if lanes < 16 else _macro(wanted)
-    m, i = _REGISTER[lanes], h.type("i32", lanes)
+    m, i, integer = _REGISTER[lanes], h.type("i32", lanes), _INTEGER[lanes]
+    t = h.type("f32", lanes) if wanted.result == "f32" else i
     if wanted.name == "vdpbf16ps":
-        t, p = h.type("f32", lanes), h.type("u16", 2 * lanes)
-        single = {4: "__m128", 8: "__m256", 16: "__m512"}[lanes]
-        fast = f"return ({t}){m}_dpbf16_ps(({single})acc, ({single}bh)a, ({single}bh)b);"
+        fast = f"return ({t}){m}_dpbf16_ps(({_FLOAT[lanes]})acc, ({_FLOAT[lanes]}bh)a, ({_FLOAT[lanes]}bh)b);"
         fma = h.fma("f32", lanes)
         plain = (
-            f"acc = {fma}(({t})(({i})a & -65536), ({t})(({i})b & -65536), acc);  // the odd element first\n"
-            f"return {fma}(({t})(({i})a << 16), ({t})(({i})b << 16), acc);"
+            f"acc = {fma}(({t})(a & -65536), ({t})(b & -65536), acc);  // the odd element first\n"
+            f"return {fma}(({t})(a << 16), ({t})(b << 16), acc);"
         )
+    elif wanted.name == BIASED:
+        fast = _accumulating(BIASED, f"{m}_dpbusd_epi32", t, integer)
+        plain = "return acc + " + " + ".join(f"(a >> {8 * n} & 255) * (b << {24 - 8 * n} >> 24)" for n in range(4)) + ";"
     else:
-        t, p = i, h.type("i16", 2 * lanes)
-        integer = _INTEGER[lanes]
         if wanted.name == "vpdpwssd":
-            fast = f"return ({t}){m}_dpwssd_epi32(({integer})acc, ({integer})a, ({integer})b);"
+            fast = _accumulating(wanted.name, f"{m}_dpwssd_epi32", t, integer)
         else:
             fast = f"return acc + ({t}){m}_madd_epi16(({integer})a, ({integer})b);"
             bits = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512BW__"}[lanes]
-        plain = (
-            f"const {i} x = ({i})a, y = ({i})b;\nreturn acc + (((x << 16) >> 16) * ((y << 16) >> 16) + (x >> 16) * (y >> 16));"
-        )
-    return h.define(f"{wanted.name}_{t}", t, f"{t} acc, {p} a, {p} b", under(bits, fast, plain))
+        plain = "return acc + (((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16));"
+    return h.define(f"{wanted.name}_{t}", t, f"{t} acc, {i} a, {i} b", under(bits, fast, plain))
+
+
+def _accumulating(mnemonic: str, intrinsic: str, t: str, integer: str) -> str:
+    """GCC's intrinsics of VNNI copy each accumulator to another register and back, which spills a tile of them."""
+    return (
+        f'#if defined(__GNUC__) && !defined(__clang__)\n__asm__("{mnemonic} %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));\n'
+        f"return acc;\n#else\nreturn ({t}){intrinsic}(({integer})acc, ({integer})a, ({integer})b);\n#endif"
+    )
 
 
 def _macro(wanted: Instruction) -> str:

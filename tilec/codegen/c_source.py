@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tilec.codegen.c_face import argument, c_names, entry, memory, pack_entry, parameters, uses_threads
+from tilec.codegen.c_groups import GROUP, grouped
 from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers
 from tilec.codegen.c_instructions import Instructed
 from tilec.codegen.c_place import Extent, Lanes, NotVector, Place, everywhere, extent
@@ -41,7 +42,7 @@ from tilec.ir.program import (
     Wait,
 )
 from tilec.lower.cells import Cells
-from tilec.lower.nests import target_of
+from tilec.lower.nests import target_of, written_buffers
 
 MOST_COPIES = 64  # a loop is written out at most so many times
 LARGEST = 2**31 - 1
@@ -240,13 +241,15 @@ class _Emitter(Instructed):
     def _attempt(self, write: Callable[[], None]) -> None:
         """Undo everything when it turns out not to be possible."""
         lines, pieces, loads = len(self.lines), len(self.pieces), dict(self.loads)
+        around, owed = len(self.around), self.owed
         accesses = {n: len(a) for n, a in self.storage.accesses.items()}
         try:
             write()
         except NotVector:
             del self.lines[lines:]
             del self.pieces[pieces:]
-            self.loads = loads
+            del self.around[around:]
+            self.loads, self.owed = loads, owed
             for n, found in self.storage.accesses.items():
                 del found[accesses.get(n, 0) :]
             raise
@@ -296,6 +299,8 @@ class _Emitter(Instructed):
         shared = node.kind == "parallel" and not place.parallel and place.lanes is None
         streams = any(getattr(site.action, "streaming", False) for site in tree.sites(node.body))
         apart = shared and streams and not place.team  # a fence for each thread after its share
+        header = f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{"
+        kept = self.opened(node, header, place)
         if shared:
             inner = replace(inner, parallel=True, team=False)
             if apart:
@@ -307,9 +312,10 @@ class _Emitter(Instructed):
             packs = any(b.memory == "scratch" for b in owned(self.program, place.path, node))
             share = "dynamic" if packs or _uneven(node) else "static"  # long iterations go to whoever is free
             self.open(place, f"#pragma omp {what} schedule({share}){end}")
-        self.open(place, f"for (i64 {v} = {scope.lower(clean)}; {v} < {scope.upper(clean)}; ++{v}) {{{note}")
+        self.open(place, header + note)
         self.nodes(node.body, inner, owned(self.program, place.path, node))
         self.close(place)
+        self.closed(node, kept)
         if apart:
             self.line(place, f"{self.helpers.fence()}();")
             self.close(replace(place, depth=place.depth - 1))
@@ -411,6 +417,8 @@ class _Emitter(Instructed):
 
     def _lanes(self, node: Loop) -> int:
         """How many lanes a register holds of the widest value inside; elements, where a loop only moves them."""
+        if grouped(self.program, node):
+            return self.helpers.vector_bytes // GROUP
         widest, moves, registers = 4, 0, False
         for site in tree.sites(node.body):
             action = site.action
@@ -452,8 +460,10 @@ class _Emitter(Instructed):
         mine = owned(self.program, place.path, node)
         start = ext.start + first
         inner = place.fixed(node, start + LANE, lanes) if lanes.lanes > 1 else place.fixed(node, start)
-        if self.runs_pairs(node):
-            self.pairs(node, inner)
+        if self.runs_dots(node):
+            self.dots(node, inner)
+            return
+        if self.copied(node, inner):
             return
         if mine:
             self.open(place, f"{{  // {self.names[node.var]} = {self._span(start, lanes.lanes, place)}")
@@ -529,12 +539,6 @@ def _rounded(most: int, lanes: int) -> int:
     return most if rest == 0 else most - rest + (1 << (rest - 1).bit_length())
 
     # storage ---------------------------------------------------------------------------------------------------------
-
-
-def written_buffers(node: Node) -> set[str]:
-    """What the actions below write."""
-    actions = [node] if not isinstance(node, Loop | Guard) else [s.action for s in tree.sites(node.body)]
-    return {target_of(a).buffer for a in actions if isinstance(a, Leaf | Copy | Identity | Merge)}
 
 
 def _uneven(node: Loop) -> bool:

@@ -63,6 +63,11 @@ INSTRUCTIONS = {
             "i8 widened to i16 first; acc = acc + a0·b0 + a1·b1, wrapping", f"{_MANUAL}, VPDPWSSD",
         ),
         Instruction(
+            "vpdpbusd", "i8", "i32", 4, (0, 1, 2, 3), 512, "avx512_vnni", False, False,
+            "a taken as a + 128, without sign; acc = acc + (a0 + 128)·b0 + … + (a3 + 128)·b3, wrapping, less 128·(b0 + … + b3)",
+            f"{_MANUAL}, VPDPBUSD",
+        ),
+        Instruction(
             "vdpbf16ps", "bf16", "f32", 2, (1, 0), 512, "avx512_bf16", True, True,
             "acc = fma(a1, b1, acc), then fma(a0, b0, acc): the odd element first, each rounded once to nearest even",
             f"{_MANUAL}, VDPBF16PS",

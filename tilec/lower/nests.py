@@ -111,6 +111,12 @@ def target_of(action: Leaf | Copy | Identity | Merge):
     return action.target if isinstance(action, Leaf) else action.dst
 
 
+def written_buffers(node: Node) -> set[str]:
+    """What the actions below write."""
+    actions = [node] if not isinstance(node, Loop | Guard) else [s.action for s in tree.sites(node.body)]
+    return {target_of(a).buffer for a in actions if isinstance(a, Leaf | Copy | Identity | Merge)}
+
+
 def reads_of(program: Program, action: Leaf | Copy | Identity | Merge):
     """Every address read, also by inlined statements; the old value of an update is not listed."""
     return [a for a, _, is_write in tree.addresses(action, program) if not is_write]

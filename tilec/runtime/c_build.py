@@ -16,7 +16,9 @@ from pathlib import Path
 
 from tilec.codegen import c_face, c_source
 from tilec.errors import MeasureError, ScheduleError
+from tilec.ir.instructions import INSTRUCTIONS
 from tilec.ir.program import Program
+from tilec.ir.tree import loops
 from tilec.runtime.compiler import Compiler, find
 from tilec.runtime.process import run_killable
 from tilec.targets import host
@@ -33,7 +35,8 @@ FLAGS = (
     "-Wno-psabi",
 )
 # gcc keeps the order of the text on x86: a function of fifty dependent steps, then the next vector's. The steps of several
-# vectors side by side hide each other's latencies (a quarter less time for silu); tiles of accumulators are so already
+# vectors side by side hide each other's latencies (a quarter less time for silu). Tiles of accumulators are so already, and
+# spill; those of dot products leave registers, and have the same number of elementary functions for half of the work
 INTERLEAVING = ("-fschedule-insns", "-fsched-pressure", "--param=sched-pressure-algorithm=2")
 TIMEOUT = 120.0  # seconds of one compilation
 WIDTHS = (16, 32, 64)
@@ -71,7 +74,8 @@ def recipe(program: Program, compiler: str | None = None, flags: Sequence[str] =
     width = vector_bytes or widest(found.path)
     threads = ("-fopenmp",) if c_face.uses_threads(program) else ()
     tiles = any(b.memory == "register" and len(b.shape) > 1 for b in program.buffers)
-    order = INTERLEAVING if found.kind == "gcc" and not tiles else ()
+    dots = any(loop.instruction and INSTRUCTIONS[loop.instruction].depth > 1 for _, loop in loops(program.body))
+    order = INTERLEAVING if found.kind == "gcc" and ((dots and width == 64) or not tiles) else ()
     text = c_source.emit(program, width)
     options = (*FLAGS, *order, *threads, *flags)
     return Recipe(program.name, text, c_face.entry(program), found, options, width, machine(found.path))

@@ -85,8 +85,13 @@ double dot_i8(long n) {
     for (int k = 0; k < 20; k++) c[k] = _mm512_setzero_si512();
     for (long i = 0; i < n; i++) {
         KEEP(a);
+#if defined(__GNUC__) && !defined(__clang__) /* its intrinsic copies each accumulator to another register and back */
+#pragma GCC unroll 20
+        for (int k = 0; k < 20; k++) __asm__("vpdpbusd %2, %1, %0" : "+v"(c[k]) : "v"(a), "v"(b));
+#else
 #pragma GCC unroll 20
         for (int k = 0; k < 20; k++) c[k] = _mm512_dpbusd_epi32(c[k], a, b);
+#endif
     }
     for (int k = 1; k < 20; k++) c[0] = _mm512_add_epi32(c[0], c[k]);
     return (double)_mm512_reduce_add_epi32(c[0]);

@@ -28,7 +28,8 @@ def instruction(program: Program, loop: str, name: str) -> Program:
        instruction adds `depth` products to a lane (none where it adds one).
     3. acc has the instruction's result dtype, a and b (converted at most to the arithmetic type) its operand dtype.
     4. acc's lanes lie next to each other; so do the `depth` elements of a, which does not depend on the lane, and the elements
-       of b, lane by lane: `layout` packs them so.
+       of b: either the groups of `depth`, lane by lane, as `layout` packs them, or the lanes of each of `depth` rows, which are
+       woven into groups in registers.
     5. Permissions: contract where the instruction rounds once, hardware_rounding where it flushes denormals; and, unless the
        elements lie so that the instruction adds them in the order of the loop, reassociate of acc (integers need none).
 
@@ -110,6 +111,10 @@ class _Operands:
         if inner is None:
             strides.want(b, lane=1, depth=None)
             return _Operands(target.root or target.name, True)
+        if strides.rows(b):
+            if strides.signed(a, 0) < 0 and wanted.depth > 2:
+                raise ScheduleError(f"'{a.buffer}' runs against the rows of '{b.buffer}' along '{inner.var}'")
+            return _Operands(target.root or target.name, True)
         forward = strides.signed(b, wanted.depth), strides.signed(a, 0)
         if forward[0] != forward[1]:
             raise ScheduleError(f"'{a.buffer}' and '{b.buffer}' run against each other along '{inner.var}'")
@@ -165,6 +170,15 @@ class _Strides:
                 for d in range(self.wanted.depth):
                     if self.place(a, {**env, self.depth: d}) - base != d * depth:
                         raise ScheduleError(f"'{a.buffer}' moves with '{self.depth}'")
+
+    def rows(self, a: Address) -> bool:
+        """Do the lanes of each of the group's elements lie next to each other?"""
+        return all(
+            self.place(a, {**env, self.lane: n, self.depth or "": d}) - self.place(a, {**env, self.depth or "": d}) == n
+            for env in self.samples()
+            for n in range(self.wanted.lanes)
+            for d in range(self.wanted.depth)
+        )
 
     def signed(self, a: Address, lane: int) -> int:
         """+1 or -1: the direction of the group's elements; ScheduleError where they do not lie as the instruction reads them."""

@@ -11,6 +11,7 @@ from tilec.ir.program import Program
 from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.cpu_core import Core
+from tilec.search.cpu_dot import choose_dots, dot_group, dots_of
 from tilec.search.cpu_gemm import Blocks, choose, contraction_group
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
 from tilec.search.nests import Group, Nest, nests
@@ -92,10 +93,16 @@ def _structures(
     s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks], ahead: frozenset[str]
 ) -> list[Callable[[Schedule], Schedule]]:
     if any(nest.kind == "contraction" for nest in group):
-        b = blocks.get(group[-1].name) or choose(s.program, group, core, ahead)
+        given = blocks.get(group[-1].name)
+        dots = dots_of(s.program, group, core)
+        first: list[Callable[[Schedule], Schedule]] = []
+        if dots is not None:
+            d = given or choose_dots(s.program, group, core, dots, ahead)
+            first = [lambda s: _proved(dot_group(s, group, d, dots))]
+        b = given or choose(s.program, group, core, ahead)
         windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again
         ways = [replace(b, packed=False)] if windows else [b, replace(b, packed=False)]
-        return [lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways]
+        return [*first, *(lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways)]
     if by_rows(group):
         return [lambda s: _proved(row_group(s, group, core))]
     if all(nest.kind == "elementwise" for nest in group):

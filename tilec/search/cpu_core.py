@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Copy, Leaf, Loop, Program, Read
-from tilec.ir.tree import Position, loops, sites
+from tilec.ir.tree import Position, loops, path_to, sites
 from tilec.schedule.names import display
 from tilec.schedule.nest import const_extent, context
 from tilec.schedule.schedule import Schedule
@@ -101,6 +101,8 @@ def vectorised(s: Schedule, wanted: frozenset[str] | None = None, most: int = WI
     for position, loop in innermost(s.program):
         if loop.kind != "serial" or (wanted is not None and loop.var not in wanted):
             continue
+        if any(isinstance(x, Loop) and x.kind == "vector" for x in path_to(s.program.body, position)):
+            continue  # a part of what each lane does
         if not all(_steps(a, loop.var) for a in loop.body):
             continue
         extent = const_extent(s.program, loop, context(s.program, position))

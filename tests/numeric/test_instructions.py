@@ -1,0 +1,204 @@
+"""Dot-product instructions: what is declared of each against what the machine does, and products of matrices that use them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.numeric.compiled import assert_same, function, needs_compiler
+from tests.unit.test_cpu_recipes import ZEN4
+from tilec import workload
+from tilec.codegen import c_instructions
+from tilec.codegen.c_helpers import Helpers
+from tilec.ir.instructions import INSTRUCTIONS, Instruction
+from tilec.lang import f32, i8, i32, kernel, sizes
+from tilec.runtime import c_build
+from tilec.runtime.compiler import find
+from tilec.runtime.process import run_killable
+from tilec.search.cpu import pick
+from tilec.targets.detect import detect
+
+pytestmark = needs_compiler
+M, N, K = sizes("M N K")
+PLAIN = ("-O1", "-mno-avx512bf16", "-mno-avx512vnni")  # the same text without the instructions
+DOTS = [i for i in INSTRUCTIONS.values() if i.depth > 1]
+TRIALS = 400
+
+
+@kernel
+def product_i8(A: i8[M, K], W: i8[K, N], Y: i32[M, N]):
+    for i in range(M):
+        for j in range(N):
+            acc: i32 = 0
+            for k in range(K):
+                acc += A[i, k] * W[k, j]
+            Y[i, j] = acc
+
+
+@kernel
+def rowquant(A: f32[M, K], W: i8[K, N], Y: f32[M, N]):
+    S: f32[M]
+    Q: i8[M, K]
+    for i in range(M):
+        m: f32 = 0
+        for k in range(K):
+            m = max(m, abs(A[i, k]))
+        S[i] = m / 127
+    for i in range(M):
+        for k in range(K):
+            Q[i, k] = A[i, k] / S[i]
+    for i in range(M):
+        for j in range(N):
+            acc: i32 = 0
+            for k in range(K):
+                acc += Q[i, k] * W[k, j]
+            Y[i, j] = f32(acc) * S[i]
+
+
+# what is declared -----------------------------------------------------------------------------------------------------
+
+
+def operands(wanted: Instruction, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Accumulators [trials], and groups a, b [trials, depth] of bits: large, small and denormal."""
+    rng = np.random.default_rng(seed)
+    shape = (TRIALS, wanted.depth)
+    if wanted.operand == "i8":
+        a, b = (rng.integers(-128, 128, shape).astype(np.int8) for _ in "ab")
+        return rng.integers(-(2**31), 2**31, TRIALS).astype(np.int32), a, b
+    near = rng.standard_normal((2, *shape)) * 2.0 ** rng.integers(-12, 12, (2, *shape))
+    near[:, TRIALS // 2 :] *= 2.0 ** rng.choice((-130, -62, 0), (2, TRIALS - TRIALS // 2, 1))
+    a, b = near.astype(ml_dtypes.bfloat16)
+    acc = (rng.standard_normal(TRIALS) * 2.0 ** rng.choice((-130.0, 0.0, 10.0), TRIALS)).astype(np.float32)
+    return acc, a, b
+
+
+def declared(wanted: Instruction, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What the declaration says, in exact arithmetic."""
+    if wanted.operand == "i8":
+        total = acc.astype(np.int64)
+        for d in wanted.order:
+            total = total + a[:, d].astype(np.int64) * b[:, d].astype(np.int64)
+        return total.astype(np.int32)
+
+    def flushed(x: float) -> float:
+        tiny = wanted.flushes and 0 < abs(x) < 2.0**-126
+        return float(np.copysign(0.0, x)) if tiny else x
+
+    def rounded(x: Fraction) -> float:
+        return flushed(float(_nearest_f32(x)))
+
+    out = np.empty(len(acc), np.float32)
+    for n in range(len(acc)):
+        value = flushed(float(acc[n]))
+        for d in wanted.order:
+            term = Fraction(flushed(float(a[n, d]))) * Fraction(flushed(float(b[n, d])))
+            if not wanted.contracted:
+                term = Fraction(rounded(term))
+            value = rounded(Fraction(value) + term)
+        out[n] = value
+    return out
+
+
+def _nearest_f32(x: Fraction) -> np.float32:
+    """Nearest even, denormals included."""
+    if x == 0:
+        return np.float32(0)
+    exponent = max(-126, (abs(x.numerator).bit_length() - x.denominator.bit_length()))
+    while exponent > -126 and abs(x) < Fraction(2) ** exponent:
+        exponent -= 1
+    while abs(x) >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    step = Fraction(2) ** (exponent - 23)
+    return np.float32(float(round(x / step) * step))
+
+
+def machine(
+    wanted: Instruction, acc: np.ndarray, a: np.ndarray, b: np.ndarray, folder: Path, flags: tuple[str, ...]
+) -> np.ndarray:
+    """What the helper of the generated C computes, lane by lane."""
+    lanes = wanted.lanes
+    h = Helpers(wanted.bits // 8)
+    name = c_instructions.product(h, wanted, lanes)
+    result, group = "f32" if wanted.result == "f32" else "i32", h.type("i32", lanes)
+    load = h.load(result, lanes), h.load("i32", lanes), h.store(result, lanes)
+    spread = c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes)
+    one = f"{spread}(a + {wanted.depth} * (n + l))"
+    bias = f" - {name}((({group}){{0}}), ({group}){{0}} + (i32)0x80808080, w)" if wanted.name == c_instructions.BIASED else ""
+    body = (
+        f"for (i64 n = 0; n < {TRIALS // lanes * lanes}; n += {lanes}) {{ {group} v; "
+        f"for (int l = 0; l < {lanes}; ++l) v[l] = {one}[l];\n"
+        f"const {group} w = {load[1]}(b + n); {load[2]}(y + n, {name}({load[0]}(acc + n), v, w){bias}); }}"
+    )
+    kind = "i8" if wanted.operand == "i8" else "u16"
+    text = f"{h.text()}\nvoid f(const {result} *acc, const {kind} *a, const i32 *b, {result} *y) {{ {body} }}\n"
+    (folder / "f.c").write_text(text)
+    done = run_killable(
+        [find().path, *c_build.FLAGS, *flags, "-shared", "-fPIC", folder / "f.c", "-o", folder / "f.so", "-lm"], timeout=60
+    )
+    assert done.reason is None, done.err[:2000]
+    if wanted.depth == 2 and wanted.operand == "i8":
+        b = b.astype(np.int16)
+    y, given = np.zeros_like(acc), [np.ascontiguousarray(x) for x in (acc, a, b)]
+    ctypes.CDLL(str(folder / "f.so")).f(*(ctypes.c_void_p(x.ctypes.data) for x in (*given, y)))
+    return y
+
+
+def agrees(wanted: Instruction, got: np.ndarray, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
+    n = TRIALS // wanted.lanes * wanted.lanes
+    return bool((declared(wanted, acc, a, b)[:n] == got[:n]).all())
+
+
+@pytest.mark.parametrize("wanted", DOTS, ids=lambda i: i.name)
+def test_declarations_say_what_the_machine_does(wanted: Instruction, tmp_path: Path) -> None:
+    here = wanted.needs in detect().features
+    acc, a, b = operands(wanted, 3)
+    if wanted.flushes and not here:  # the plain form keeps denormals
+        wanted = replace(wanted, flushes=False)
+    got = machine(wanted, acc, a, b, tmp_path, ("-O1",))
+    assert agrees(wanted, got, acc, a, b)
+    wrong = [replace(wanted, result="i32", depth=wanted.depth, order=wanted.order[:-1])]
+    if wanted.result == "f32":
+        wrong = [replace(wanted, order=wanted.order[::-1]), replace(wanted, flushes=not wanted.flushes), wrong[0]]
+    for mutated in wrong:  # a declaration that is wrong is found out
+        assert not agrees(mutated, got, acc, a, b), mutated
+
+
+@pytest.mark.parametrize("wanted", DOTS, ids=lambda i: i.name)
+def test_the_plain_form_has_the_same_values(wanted: Instruction, tmp_path: Path) -> None:
+    acc, a, b = operands(wanted, 4)
+    got = machine(wanted, acc, a, b, tmp_path, (*PLAIN, "-mno-avx2", "-mno-avx512bw"))
+    assert agrees(replace(wanted, flushes=False), got, acc, a, b)
+
+
+# products of matrices -------------------------------------------------------------------------------------------------
+
+FAST = {"contract": True, "hardware_rounding": True}
+SHAPES = [(1, 1, 1), (13, 70, 33), (25, 33, 66), (40, 129, 7), (61, 40, 70), (12, 32, 64)]
+KERNELS = {
+    "i8": (product_i8, {}),
+    "rowquant": (rowquant, {}),
+    "gemm_silu": (workload("gemm_silu"), FAST),
+    "swiglu": (workload("swiglu"), FAST),
+}
+
+
+@pytest.mark.parametrize("flags", [("-O1",), PLAIN], ids=["here", "plain"])
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_picked_products_have_the_bits_of_the_loops(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    k, permissions = KERNELS[name]
+    for seed, (m, n, kk) in enumerate(SHAPES[:: 1 if flags == ("-O1",) else 2]):
+        s = pick(k.program, ZEN4, sizes={"M": m, "N": n, "K": kk}, **permissions).schedule
+        assert "# vector, v" in str(s) or kk < 4 or m < 2, str(s)
+        assert_same(s.program, function(s.program, tmp_path, flags, vector_bytes=64), {}, seed, reference=s.program.source)
+
+
+def test_steps_of_a_tile_of_dot_products_are_reordered() -> None:
+    s = pick(workload("gemm_silu").program, ZEN4, sizes={"M": 40, "N": 64, "K": 32}, **FAST).schedule
+    wide, narrow = (c_build.recipe(s.program, vector_bytes=width) for width in (64, 32))
+    assert ("-fschedule-insns" in wide.flags) == (wide.compiler.kind == "gcc") and "-fschedule-insns" not in narrow.flags
