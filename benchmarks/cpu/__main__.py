@@ -31,7 +31,10 @@ its own pick; {permissions}
 {machine}.
 """
 NO_WAY = "no way to do it"  # how serve.Missing begins: a dash in the table says as much
-PERMISSIONS = "gemm and chains run under `contract`, row sums under `reassociate` too, integers under none."
+PERMISSIONS = (
+    "gemm and chains run under `contract` (bf16 gemm under `hardware_rounding` too), row sums also under `reassociate`, "
+    "integers under none."
+)
 
 
 def markdown(results: list[Result], threads: list[int]) -> str:
