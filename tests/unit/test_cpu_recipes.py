@@ -124,9 +124,26 @@ def test_pieces_keep_the_cores_equally_busy():
 
 def test_few_rows_read_the_right_operand_as_it_lies():
     shown = text(gemm_silu_f32.program, M=1, N=4096, K=512)
-    assert "W_packed" not in shown and "for ki in 0..8" in shown
-    some = text(gemm_silu_f32.program, M=16, N=4096, K=512)
-    assert "W_packed" in some and "acc: f32[4, 16] in register" in some  # four whole tiles, not three
+    assert "W_packed" not in shown and "A_packed" not in shown and "for ki in 0..8" in shown
+    assert "prefetch W[8*ko + ki, 2048*jc + 8*jt + 256]  # to L2" in shown
+    some = text(gemm_silu_f32.program, M=10, N=4096, K=512)
+    assert "W_packed" not in some and "A_packed: f32[10, 512] in scratch, panels(0, 10)" in some
+    assert "acc_register: f32[10, 8] in register" in some and "for ki in 0..32" in some
+    assert "prefetch W[32*ko + ki, 2048*jc + 8*jt + 64]  # to L2" in some
+    more = text(gemm_silu_f32.program, M=16, N=4096, K=512)
+    assert "W_packed" in more and "acc: f32[4, 16] in register" in more  # four whole tiles, not three
+
+
+@pytest.mark.parametrize("ahead", [(), ("W",)])
+def test_few_rows_keep_every_bit(ahead):
+    for rows, machine in ((2, ZEN3), (7, ZEN3), (13, ZEN3), (29, ZEN4)):
+        chosen = {"M": rows, "N": 50, "K": 37}
+        picked = pick(gemm_silu_f32.program, machine, ahead=ahead, sizes=chosen)
+        assert "prefetch W" in str(picked.schedule)
+        same(picked.schedule.program, **chosen)
+    for name in ("gemm", "swiglu", "gemm_silu"):
+        program = tilec.workload(name).program
+        same(pick(program, ZEN4, sizes={"M": 12, "N": 40, "K": 33}).schedule.program, M=12, N=40, K=33)
 
 
 def test_weights_may_be_packed_ahead_of_the_call():

@@ -271,8 +271,19 @@ def test_a_prefetch_stands_under_the_guard_of_what_it_is_for():
         same(s.program, **numbers)
 
 
+def test_a_prefetch_may_be_spread_over_an_inner_loop():
+    s = packed().prefetch("W_scratch", at="k", distance=1, level=2, of="jr")
+    assert hints(s) == ["prefetch W_scratch[k, 8*jr + 8]  # to L2"]
+    for numbers in ODD:
+        same(s.program, **numbers)
+
+
 def test_prefetch_refusals():
     s = packed()
+    with pytest.raises(ScheduleError, match=r"'k' does not stand around 'jr'\. Loops there: jc, io, jr"):
+        s.prefetch("W_scratch", "jr", of="k")
+    with pytest.raises(ScheduleError, match="owned inside 'jc'"):
+        s.prefetch("W_scratch", "jr", of="jc")
     for args, reason in (
         (("W", "io"), "nothing inside 'io' accesses 'W'. Loops around its accesses: jc"),
         (("acc", "k"), "'acc' is in register"),

@@ -21,12 +21,13 @@ MOST_LINES = 1024  # of one prefetch: more would fill a cache instead of running
 
 
 @primitive("mapping")
-def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: int = 1) -> Program:
+def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: int = 1, of: str | None = None) -> Program:
     """Ask for the cache lines of a buffer that a later iteration of a loop will touch, at the start of each iteration.
 
     1. Something inside `at` accesses `buffer`, which is a parameter or a placed buffer in global memory or scratch, and is not
        owned by `at` or a loop inside it.
-    2. `distance` is an integer >= 0, in iterations of `at` (0: what this iteration itself will touch); `level` is 1, 2 or 3.
+    2. `distance` is an integer >= 0, in iterations of `at`, or of the loop `of` around it (0: what this iteration itself will
+       touch); `level` is 1, 2 or 3.
     3. `at` is not a vector or thread loop.
     4. What one iteration touches has a box of constant extent, of at most 1024 lines of 64 bytes.
     Where one guard directly inside `at` holds every access, it holds the prefetch too.
@@ -40,6 +41,11 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
     loop = loop_at(program, position)
     distance = integer(distance, "the distance", 0)
     choice(level, "the level", (1, 2, 3))
+    around = position if of is None else find_loop(program, of)
+    if not inside(position, around):
+        raise ScheduleError(
+            f"'{of}' does not stand around '{at}'. Loops there: {', '.join(x.var for x in loops_to(program.body, position))}"
+        )
     if loop.kind == "vector" or loop.kind in THREAD_KINDS:
         raise ScheduleError(f"'{at}' is {loop.kind}: its iterations run at once. Prefetch at a loop around it")
     if b.memory not in ("global", "scratch") or (b.role == "temp" and not b.placed):
@@ -47,10 +53,10 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
         raise ScheduleError(f"'{b.name}' {where}; what lies in global memory or scratch can be fetched ahead")
     found = uses(program, b.name, position)
     if not found:
-        around = [display(program, p) for p in _around(program, b)]
-        raise ScheduleError(f"nothing inside '{at}' accesses '{b.name}'. Loops around its accesses: {', '.join(around)}")
-    if inside(owner_position(program, b, uses(program, b.name)), position):
-        raise ScheduleError(f"'{b.name}' is owned inside '{at}': a later iteration has other contents")
+        places = [display(program, p) for p in _around(program, b)]
+        raise ScheduleError(f"nothing inside '{at}' accesses '{b.name}'. Loops around its accesses: {', '.join(places)}")
+    if inside(owner_position(program, b, uses(program, b.name)), around):
+        raise ScheduleError(f"'{b.name}' is owned inside '{of or at}': a later iteration has other contents")
     outer = tuple(x.var for x in loops_to(program.body, position))
     tile = boxed(program, replace(b, role="cache"), outer[-1], [u.piece for u in found], outer)
     extents = [s.extent for s in tile.spans]
@@ -65,7 +71,8 @@ def prefetch(program: Program, buffer: str, at: str, distance: int = 1, level: i
         lines *= n
     if lines > MOST_LINES:
         raise ScheduleError(f"one iteration of '{at}' touches {lines} lines of '{b.name}', more than {MOST_LINES}")
-    later = {loop.var: Aff.of(loop.var) + distance}
+    variable = loop_at(program, around).var
+    later = {variable: Aff.of(variable) + distance}
     names: list[str] = []
     cell: list[Aff] = []
     for span, count, step in zip(tile.spans, counts, steps, strict=True):

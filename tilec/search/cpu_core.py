@@ -62,6 +62,8 @@ class Core:
         """
         shapes: list[tuple[int, int, int]] = []
         for vectors in (2, 3, 4, 6):
+            if vectors > 2 and vectors * self.lanes(dtype) > WIDEST_LANES:
+                break
             most = min(self.l1_ways - 2, (self.registers - vectors - 1) // vectors, rows or self.registers)
             shapes.append((most * vectors, -vectors, most))
         _, vectors, most = max(shapes)

@@ -21,6 +21,8 @@ from tilec.search.tiles import handed_on, inlined, tile_knobs
 
 SKINNY = 24  # fewer rows than that are so few tiles that a partial one counts
 FEW = 6  # fewer than that are bound by reading the right operand alone: packing it would not pay
+RUN = 32  # rows of the right operand in a block where there are few of the left one: lines of so many streams stay in the caches
+UNDER_WAY = 8 << 10  # bytes of theirs that are asked for ahead: some more than bandwidth times latency of the memory
 PIECE = 8192  # columns of it that are read side by side where they are all that counts: long runs of memory
 WIDTH = 64  # columns of a piece: a core then reads a byte of the left operand in a cycle, which every cache and memory gives
 EVEN = 0.6  # less of the cores' time is lost than waiting for a right operand that all cores packed would cost
@@ -33,7 +35,8 @@ ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so tha
 class Blocks:
     """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
     cores, "columns" or "rows" (pieces of MC rows, the right operand packed by all cores before). packed: is the right operand
-    packed? ahead: arguments whose packed copy the caller may bring."""
+    packed? flat: few rows, all in one tile: the left operand is copied column by column, the right one fetched ahead of use.
+    ahead: arguments whose packed copy the caller may bring."""
 
     MR: int
     NR: int
@@ -42,6 +45,7 @@ class Blocks:
     across: str = "columns"
     MC: int = 0
     packed: bool = True
+    flat: bool = False
     ahead: frozenset[str] = frozenset()
 
 
@@ -77,11 +81,12 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
     word = DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
+    outer = [v for v in root.band if v not in by]
     ahead = ahead & frozenset(b for x in sums for b in right_operands(program, x))
-    if 0 < m < FEW and ahead:  # a panel is one run of memory
-        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ahead=ahead)
-    if 0 < m < FEW:  # bound by the bytes of the right operand: long runs of a few of its rows at a time, nothing copied
-        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, ROWS_AT_ONCE, packed=False)
+    if 0 < m <= core.registers - 3 and not outer:  # one tile of rows: nothing of the right operand is read twice
+        run = 0 if ahead else ROWS_AT_ONCE if m < FEW else RUN
+        nr = nr if ahead and m < FEW else core.lanes(dtype)
+        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, run, packed=bool(ahead), flat=True, ahead=ahead)
     if 0 < m < SKINNY:  # few tiles: of a height that leaves no partial one, if there is such
         mr = min(range(min(4, mr), mr + 1), key=lambda rows: (-(-m // rows) * rows, -rows))
     width = max(nr, WIDTH // nr * nr)
@@ -89,7 +94,6 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     if k > longest:
         blocks = -(-k // longest)
         kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
-    outer = [v for v in root.band if v not in by]
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
     if n and m and batch < core.cores and core.busy(n, width) < min(EVEN, core.busy(m, mr)):
         return Blocks(mr, nr, -(-n // nr) * nr, kc, "rows", core.chunks(m, mr, 16 * mr), ahead=ahead)
@@ -139,6 +143,9 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
             s = _packed(s, nest, place, b, core)
         for nest in reversed(sums):
             s = _widened(s, nest)
+    if b.flat:
+        for nest in reversed(sums):
+            s = _flat(s, nest, b, core)
     s = vectorised(s)
     if b.KC and b.packed:
         s = _ahead(s, sums)
@@ -231,8 +238,42 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
         if buffer in b.ahead:
             s = s.parallel(f"{into}.0").prepack(into)
+            if b.flat:
+                rows = UNDER_WAY // (DTYPES[s.program.buffer[into].dtype].bytes * b.NR)
+                s = s.prefetch(into, f"{q}.{_sums(s.program, q, nest)[-1]}", max(1, rows), 2)
         elif ahead:
             s = s.parallel(f"{into}.0")
+    return s
+
+
+def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
+    """Few rows: the left operand column by column where its rows may be more than a set of the cache has ways, and the lines of
+    the right one, which lie in as many rows as a block has, asked for some tiles before."""
+    q = nest.update
+    assert q is not None
+    path = path_of(s.program, q)
+    k = _sums(s.program, q, nest)[-1]
+    micro = path[path.index(k) - 1]
+    target = s.program.buffer[s.program.statement[q].target.buffer]
+    if target.memory == "scratch" and len(target.shape) == 2:  # a tile's sums next to each other
+        s = s.layout(target.name, "panels", 1, b.NR)
+    row = next(v for v, knob in tile_knobs(s.program, nest).items() if knob == "BM")
+    right = right_operands(s.program, nest)
+    for access in s.program.statement[q].reads:
+        buffer = s.program.buffer.get(access.buffer)
+        if buffer is None or buffer.memory != "global":
+            continue
+        if buffer.name in right and nest.band[-1] in access.index[-1].names and not b.packed:
+            tiles = UNDER_WAY // (DTYPES[buffer.dtype].bytes * b.KC * b.NR)
+            s = s.prefetch(buffer.name, f"{q}.{k}", max(1, tiles), 2, of=f"{q}.{micro}")
+        rows = [d for d, e in enumerate(access.index) if row in e.names]
+        if rows == [0] and len(access.index) == 2 and core.l1_ways - 2 < b.MR:
+            (into,) = fresh(s, f"{buffer.name}_packed")
+            s = s.cache_read(buffer.name, at=None, memory="scratch", into=into)
+            if DTYPES[buffer.dtype].arithmetic != buffer.dtype:
+                s = s.widen(into)
+            s = s.layout(into, "panels", 0, b.MR).allocate(into, 64, "huge")
+            s = s.reorder(f"{into}.1", f"{into}.0").parallel(f"{into}.1")
     return s
 
 
