@@ -64,6 +64,19 @@ def predicted(table: Sequence[Mapping[str, str]], machine: Target) -> list[Calls
     return out
 
 
+def scheduled(row: Mapping[str, str], machine: Target) -> tuple[Program, Target, dict[str, int]]:
+    """A row of the file as a program with its sizes, for an exact price."""
+    tile = Tile.of(int(row["tile_m"]), int(row["tile_n"]), int(row["block"]), "sliced" in row["kernel"])
+    parts = int(row["grid_z"]) if row["op"] == "linear" else 1
+    sizes = {"M": int(row["m"]), "N": int(row["n"]), "K": int(row["k"])}
+    if row["op"] == "bmm":
+        sizes["B"] = int(row["batch"])
+    elif parts > 1:
+        sizes |= {"Z": parts, "K": -(-sizes["K"] // (parts * tile.step)) * tile.step}
+    source, schedule = KERNELS["split" if parts > 1 else row["op"]]
+    return schedule(unproved(start(source, {}, contract=True), {}), tile).program, machine, sizes
+
+
 KERNELS: Mapping[str, tuple[Program, Callable[[Schedule, Tile], Schedule]]] = {
     "bmm": (bmm.program, batched),
     "linear": (linear.program, layer),

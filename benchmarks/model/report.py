@@ -14,13 +14,14 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.model import bounds, caches, cublas, feasibility, ladder, rate, spaces
+from benchmarks.model import bounds, caches, cublas, feasibility, ladder, ranges, rate, spaces
 from benchmarks.model.section import Plot, Section, merged
 
 # In the order of the page. A key of docs/model.json belongs to one section.
 SECTIONS: tuple[Callable[[], Section], ...] = (
     spaces.section,
     cublas.section,
+    ranges.section,
     feasibility.section,
     ladder.section,
     caches.section,

@@ -12,6 +12,7 @@ from tilec.cost.checked import unchecked
 from tilec.cost.explain_time import formulas, us
 from tilec.cost.kernel_time import l2_bandwidth
 from tilec.cost.levels import levels, shared_bandwidth
+from tilec.errors import ResourceError, TargetError
 from tilec.targets.load import unmeasured
 
 GIVEN = {"M": 1024, "K": 4096, "N": 12288}
@@ -123,3 +124,22 @@ def test_a_cpu_by_its_levels() -> None:
             assert us(seconds) in line(text, name)
     assert "whole: the highest of core and bytes, 15% of the others, and the overhead" in text
     assert unchecked(cost) == ("this CPU's rates were not measured: `tilec target host --measure`",)
+
+
+def test_a_cost_without_a_time_says_why() -> None:
+    s = tilec.workload("gemm").schedule()
+    assert "time unknown: it depends on M, N, K: give cost(M=…, N=…, K=…)" in s.cost("h100-sxm").explain()
+    assert s.cost("h100-sxm", M=8).data()["time_unknown"] == "it depends on N, K: give cost(N=…, K=…)"
+    with pytest.raises(ResourceError, match=r"^time: it depends on N, K: give cost\(N=…, K=…\)$"):
+        _ = s.cost("h100-sxm", M=8).time
+    with pytest.raises(TargetError, match=r"^time: 9\.0 has limits only, no rates: name a machine"):
+        _ = s.cost("9.0", M=8, N=8, K=8).time
+    assert "time unknown: 9.0 has limits only" in s.cost("9.0", M=8, N=8, K=8).explain()
+    assert "time unknown" not in s.cost("h100-sxm", M=8, N=8, K=8).explain()
+    assert "time unknown" not in s.cost().explain() and s.cost().data()["time_unknown"] is None
+
+
+def test_registers_of_a_block_are_called_so() -> None:
+    s = tilec.workload("gemm").schedule(M=64, N=64, K=64)
+    assert "register footprint 4 B (per block): acc 4 B\n    acc: registers of the whole block" in s.cost("h100-sxm").explain()
+    assert "register footprint 4 B (per thread): acc 4 B" in s.cost("h100-sxm", threads=1).explain()

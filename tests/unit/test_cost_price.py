@@ -272,7 +272,7 @@ def test_symbolic_cost_has_formulas_and_refuses_numbers():
         c.traffic.total("global")
     with pytest.raises(TargetError, match="no target"):
         _ = c.time
-    with pytest.raises(ResourceError, match="time depends on"):
+    with pytest.raises(ResourceError, match="time: it depends on M, N, K: give cost"):
         _ = price(gemm_silu_tiled(64), "h100-sxm").time
     many = c.traffic.formula("global").eval({"M": np.array([1024, 1000]), "K": 4096, "N": 12288})
     assert many[0] == 3096 * MIB
@@ -303,7 +303,8 @@ def test_data_has_stable_keys_and_costs_pickle():
     assert list(d) == [
         "name", "target", "sizes", "traffic", "fill", "footprint", "footprint_marks", "working_set", "working_set_timeline",
         "flops", "flops_by_kind", "intensity", "lower_bound", "launches", "barriers",
-        "occupancy", "time", "time_range", "bound", "time_levels", "unchecked", "capacity_bound", "launch",
+        "occupancy", "time", "time_unknown", "time_range", "time_likely",
+        "bound", "time_levels", "unchecked", "capacity_bound", "launch",
         "notes", "problems",
     ]  # fmt: skip
     assert d["traffic"]["global"]["buffers"]["A"]["read"] == 1536 * MIB

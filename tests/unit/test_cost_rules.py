@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 import tilec
+from tilec.cost import threadwork, units
 from tilec.cost.operations import Key, operations
 from tilec.cost.price import price
 from tilec.errors import InternalError
 from tilec.ir.expr import Binary, Call, Expr, Unary
 from tilec.ir.program import Leaf, Merge, Program
 from tilec.ir.tree import sites
+from tilec.lang import exp, f32, i32, sizes, sqrt
+
+N = sizes("N")
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,34 @@ def test_every_kernel_of_the_library_has_its_rules() -> None:
     p = tilec.workload("gemm").program
     (update,) = (s.action for s in sites(p.body) if isinstance(s.action, Leaf) and s.action.statement == "S1")
     assert operations(p, update) == Counter({Key("add", "f32", "bf16"): 1, Key("mul", "f32", "bf16"): 1})
+
+
+def everything(bound: str) -> Program:
+    """A kernel with every kind of operation, over blocks, or over blocks and threads."""
+    s = tilec.kernel(all_kinds).schedule(N=256)
+    s = s.split("i", 64, into=("io", "ii")).bind("io", "block.x")
+    return (s.bind("ii", "thread.x") if bound == "threads" else s).program
+
+
+def all_kinds(A: f32[N], B: f32[N], C: f32[N], D: i32[N]):
+    for i in range(N):
+        C[i] = exp(A[i]) * B[i] - sqrt(abs(A[i])) / max(B[i], 1.0) + (A[i] if A[i] < B[i] else -B[i])
+        D[i] = i32(A[i]) // 2
+
+
+@pytest.mark.parametrize(("bound", "table"), [("blocks", "units._SLOTS"), ("threads", "threadwork._COST")])
+def test_the_time_has_a_rule_for_every_kind_of_operation(bound: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: each rule taken away in turn is noticed, by an InternalError and not by a time without it."""
+    p = everything(bound)
+    kinds = set(price(p, "h100-sxm").flops_by_kind)
+    assert {"add", "mul", "div", "sqrt", "exp", "minmax", "select", "compare", "sign", "convert"} <= kinds
+    module = {"units": units, "threadwork": threadwork}[table.split(".")[0]]
+    rules = getattr(module, table.split(".")[1])
+    for kind in sorted(kinds & rules.keys()):
+        monkeypatch.setattr(module, table.split(".")[1], {k: v for k, v in rules.items() if k != kind})
+        with pytest.raises(InternalError, match=f"no cost rule for the operation '{kind}'"):
+            price(p, "h100-sxm")
+    monkeypatch.setattr(module, table.split(".")[1], rules)
+    monkeypatch.setattr(module, "FUNCTIONS", {})
+    with pytest.raises(InternalError, match="no cost rule for the operation 'exp'"):
+        price(p, "h100-sxm")

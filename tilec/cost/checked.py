@@ -6,6 +6,7 @@ in f16 and bf16 on the matrix unit against published tables. Order of schedules 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.targets import Target
@@ -22,6 +23,28 @@ MEASURED = {
     "12.0": "RTX 5090",
 }
 DTYPES = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of `rows` measured kernels the share `held` took `low` to `high` times what was predicted without a fitted constant."""
+
+    low: float
+    high: float
+    held: float
+    rows: int
+
+
+SEEN = Seen(0.7, 1.5, 0.93, 54_220)  # docs/model.md, "The range"; a test holds it against the measurements
+
+
+def likely(c: Cost) -> tuple[float, float] | None:
+    """Seconds between which the share `SEEN.held` of measured kernels would lie, within the cost's bounds; None where no
+    measurement stands behind the prediction."""
+    time = c.estimate
+    if time is None or c.target is None or c.target.kind != "gpu" or unchecked(c):
+        return None
+    return max(time.low, SEEN.low * time.seconds), min(time.high, SEEN.high * time.seconds)
 
 
 def unchecked(c: Cost) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilec.cost.checked import unchecked
-from tilec.cost.explain_time import time_lines, us
+from tilec.cost.checked import likely, unchecked
+from tilec.cost.explain_time import no_time, time_lines, us
 from tilec.cost.lower_bound import fast_memory
 from tilec.errors import ResourceError
 from tilec.ir.closed import Closed
@@ -33,7 +33,9 @@ def explain(c: Cost) -> str:
                     lines.append(f"    {direction} {b} {_bytes(part, c)}" + _formula(part, c))
     lines += _bound_lines(c)
     for memory in c.footprint:
-        per = {"global": "distinct bytes", "register": "per thread"}.get(memory, "per block")
+        per = {"global": "distinct bytes", "register": "per block" if c.footprint.marks else "per thread"}.get(
+            memory, "per block"
+        )
         lines.append(f"  {memory} footprint {_bytes(c.footprint.formula(memory), c)} ({per}): " + _parts(c, memory))
     lines += [f"    {m}" for m in c.footprint.marks]
     if c.working_set.live and _known(c, *c.working_set.formulas):
@@ -164,7 +166,9 @@ def data(c: Cost) -> dict[str, Any]:
         "barriers": c.barriers if _barriers(c) is not None else None,
         "occupancy": None if c.occupancy is None else _occupancy(c),
         "time": None if time is None else time.seconds,
+        "time_unknown": no_time(c) if time is None and c.target is not None else None,
         "time_range": None if time is None else [time.low, time.high],
+        "time_likely": None if (within := likely(c)) is None else list(within),
         "bound": None if time is None else time.bound,
         "time_levels": None if time is None else dict(time.terms),
         "unchecked": list(unchecked(c)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.cost.checked import unchecked
+from tilec.cost.checked import SEEN, likely, unchecked
 from tilec.cost.cpu import SPILL, CpuTime
 from tilec.cost.kernel_time import SHARED_BYTES_PER_CYCLE, KernelTime, l2_bandwidth
 from tilec.cost.units import CONTENTION, L2_BYTES_PER_CYCLE, paths
@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 
 def time_lines(c: Cost) -> list[str]:
-    """The lines of `explain()` that are about time; none without a time."""
+    """The lines of `explain()` that are about time; none without a target."""
     time = c.estimate
-    if time is None or c.target is None:
+    if c.target is None:
         return []
+    if time is None:
+        return [f"  time unknown: {no_time(c)}"]
     by_level = any(_detail(one) or isinstance(one.estimate, CpuTime) for one in c.launch)
     rule = "level by level" if by_level else "by roofline"
     head = f"  time about {us(time.seconds)}, bound by {time.bound} (estimate {rule}; from {us(time.low)} to {us(time.high)})"
     lines = [head]
+    within = likely(c)
+    if within is not None:
+        seen = f"{SEEN.held:.0%} of {SEEN.rows:,} measured kernels took {SEEN.low:g} to {SEEN.high:g} times their estimate"
+        lines.append(f"    likely {us(within[0])} to {us(within[1])}: {seen}")
     for one in c.launch:
         if one.estimate is None:
             continue
@@ -41,6 +47,16 @@ def time_lines(c: Cost) -> list[str]:
         lines.append(f"    left out: {', '.join(time.left_out)}")
     lines += [f"    not checked: {reason}" for reason in unchecked(c)]
     return lines
+
+
+def no_time(c: Cost) -> str:
+    """Why a cost on a target has no time, and what would give it one."""
+    assert c.target is not None
+    if not c.target.figures:
+        return f"{c.target.name} has limits only, no rates: name a machine, or give a file with its figures"
+    if c.program is not None and (open_ := [n for n in c.program.sizes if n not in c.sizes]):
+        return f"it depends on {', '.join(open_)}: give cost({', '.join(f'{n}=…' for n in open_)})"
+    return "the program is empty"
 
 
 def _levels(one: LaunchCost, machine: Target) -> list[str]:

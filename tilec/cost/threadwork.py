@@ -19,8 +19,10 @@ from tilec.cost.launches import Launch
 from tilec.cost.operations import operations
 from tilec.cost.separable import Markers, NotSeparable
 from tilec.cost.term import ONE, ZERO, Name, Num, Term, add, ceil, floor, least, most, multiply
+from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Div
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.functions import FUNCTIONS
 from tilec.ir.layouts import padded
 from tilec.ir.program import BLOCK_KINDS, THREAD_KINDS, Address, Barrier, Buffer, Copy, Layout, Leaf, Loop, Program, Wait
 from tilec.ir.tree import Site, addresses, owning_loops, updates
@@ -28,6 +30,15 @@ from tilec.ir.tree import Site, addresses, owning_loops, updates
 # Instructions per operation of a kind that takes more than one: a division and the elementary functions are short sequences.
 _COST = {"div": 8, "sqrt": 8, "compare": 1, "minmax": 1, "select": 1, "convert": 1, "sign": 0, "logic": 1, "integer": 1}
 _FUNCTION = 16
+
+
+def instructions(kind: str) -> int:
+    """Of one operation, apart from + and ×; InternalError for a kind without a rule, so that nothing is free by accident."""
+    if kind in _COST:
+        return _COST[kind]
+    if kind in FUNCTIONS:
+        return _FUNCTION
+    raise InternalError(f"no cost rule for the operation {kind!r}")
 
 
 class NoFullTile(NotSeparable):
@@ -309,7 +320,7 @@ class _Launch:
         for dtype, kinds in counts.items():
             adds, muls = kinds.pop("add", 0), kinds.pop("mul", 0)
             n = max(adds, muls) if self.program.contract else adds + muls
-            out[dtype] = n + sum(_COST.get(kind, _FUNCTION) * m for kind, m in kinds.items())
+            out[dtype] = n + sum(instructions(kind) * m for kind, m in kinds.items())
         return out
 
     def request(self, b: Buffer, a: Address, site: Site, write: bool) -> Request:
