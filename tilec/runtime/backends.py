@@ -13,7 +13,7 @@ from tilec.codegen import numpy_source
 from tilec.errors import MeasureError
 from tilec.ir.program import Program
 from tilec.runtime import numpy_run
-from tilec.runtime.c_build import FLAGS, Recipe, machine, recipe
+from tilec.runtime.c_build import FLAGS, machine, recipe
 from tilec.runtime.c_run import load
 from tilec.runtime.compiler import find as find_compiler
 
@@ -44,18 +44,14 @@ def numpy_backend(program: Program, options: Options) -> Prepared:
     return bind
 
 
-def c_backend(program: Program, options: Options) -> Prepared:
-    """Generated C, compiled (or found in the cache) and loaded."""
-    function = load(_recipe(program, options), program, options.limit)
+def c_backend(program: Program, options: Options, code: str = "") -> Prepared:
+    """Generated C, compiled (or found in the cache) and loaded. code: its text, where it is known already."""
+    function = load(recipe(program, options.compiler, options.flags, text=code), program, options.limit)
 
     def bind(arrays: Arrays, sizes: Mapping[str, int], scalars: Mapping[str, Any]) -> Bound:
         return function.raw(arrays, sizes, scalars, options.threads)
 
     return bind
-
-
-def _recipe(program: Program, options: Options) -> Recipe:
-    return recipe(program, options.compiler, options.flags)
 
 
 def _compiler_facts(options: Options) -> Mapping[str, str]:
@@ -66,18 +62,21 @@ def _compiler_facts(options: Options) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Backend:
-    """prepare: makes a program ready to run. code: its text, so that a time is never taken for that of other code. facts: what
-    else a time depends on, by name (compiler, flags); raises MeasureError where the backend cannot work at all."""
+    """code: a program's text, so that a time is never taken for that of other code. prepare: makes a program with that text ready
+    to run. facts: what else a time depends on, by name (compiler, flags); raises MeasureError where the backend cannot work at
+    all."""
 
-    prepare: Callable[[Program, Options], Prepared]
+    prepare: Callable[[Program, Options, str], Prepared]
     code: Callable[[Program, Options], str]
     facts: Callable[[Options], Mapping[str, str]]
 
 
 BACKENDS: Mapping[str, Backend] = {
-    "c": Backend(c_backend, lambda program, options: _recipe(program, options).text, _compiler_facts),
+    "c": Backend(c_backend, lambda program, options: recipe(program, options.compiler, options.flags).text, _compiler_facts),
     "numpy": Backend(
-        numpy_backend, lambda program, options: numpy_source.emit(program), lambda options: {"numpy": np.__version__}
+        lambda program, options, code: numpy_backend(program, options),
+        lambda program, options: numpy_source.emit(program),
+        lambda options: {"numpy": np.__version__},
     ),
 }
 
@@ -98,4 +97,4 @@ def find(backend: str) -> Backend:
         function = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as e:
         raise MeasureError(f"backend {backend!r}: {e}") from None
-    return Backend(function, lambda program, options: "", lambda options: {})
+    return Backend(lambda program, options, code: function(program, options), lambda program, options: "", lambda options: {})

@@ -38,6 +38,9 @@ FLAGS = (
 # vectors side by side hide each other's latencies (a quarter less time for silu). Tiles of accumulators are so already, and
 # spill; those of dot products leave registers, and have the same number of elementary functions for half of the work
 INTERLEAVING = ("-fschedule-insns", "-fsched-pressure", "--param=sched-pressure-algorithm=2")
+# with the prices of -mtune=native gcc 12 gives the row of a right operand back to memory on Zen: of a tile of 4 x 48, every
+# multiply-add loads its own vector (12 instead of 3 for each k, and half of them cross a line: twice the time)
+TUNING = ("-mtune=generic",)
 TIMEOUT = 120.0  # seconds of one compilation
 WIDTHS = (16, 32, 64)
 _TELLING = ("__AVX", "__SSE", "__FMA", "__F16C", "__BMI", "__ARM", "__x86_64", "__aarch64", "__linux", "__APPLE")
@@ -62,11 +65,18 @@ class Recipe:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def recipe(program: Program, compiler: str | None = None, flags: Sequence[str] = (), vector_bytes: int | None = None) -> Recipe:
+def recipe(
+    program: Program,
+    compiler: str | None = None,
+    flags: Sequence[str] = (),
+    vector_bytes: int | None = None,
+    text: str = "",
+) -> Recipe:
     """The C text of a program and how it is compiled.
 
     compiler: a program's name or path, else $CC, gcc, clang or cc. flags: further ones, after tilec's own. vector_bytes: the
-    registers that the text is shaped for, by default the machine's widest. MeasureError without a compiler.
+    registers that the text is shaped for, by default the machine's widest. text: where it was written already. MeasureError
+    without a compiler.
     """
     if vector_bytes is not None and vector_bytes not in WIDTHS:
         raise ScheduleError(f"vector_bytes={vector_bytes!r}: vector registers have {', '.join(map(str, WIDTHS))} bytes")
@@ -75,8 +85,9 @@ def recipe(program: Program, compiler: str | None = None, flags: Sequence[str] =
     threads = ("-fopenmp",) if c_face.uses_threads(program) else ()
     tiles = any(b.memory == "register" and len(b.shape) > 1 for b in program.buffers)
     dots = any(loop.instruction and INSTRUCTIONS[loop.instruction].depth > 1 for _, loop in loops(program.body))
-    order = INTERLEAVING if found.kind == "gcc" and ((dots and width == 64) or not tiles) else ()
-    text = c_source.emit(program, width)
+    gcc = found.kind == "gcc"
+    order = (*(TUNING if gcc else ()), *(INTERLEAVING if gcc and ((dots and width == 64) or not tiles) else ()))
+    text = text or c_source.emit(program, width)
     options = (*FLAGS, *order, *threads, *flags)
     return Recipe(program.name, text, c_face.entry(program), found, options, width, machine(found.path))
 

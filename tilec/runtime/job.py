@@ -56,8 +56,8 @@ class Check:
 @dataclass(frozen=True)
 class Job:
     """program: scheduled, with `sizes` for what it leaves open; source: the kernel's own program, every size open, and `numbers`
-    for them. folder: where inputs lie as raw files (then `scalars` holds the scalars); None: all are made from the seed. check:
-    None: results are not looked at.
+    for them. code: the program's text, as the backend writes it. folder: where inputs lie as raw files (then `scalars` holds the
+    scalars); None: all are made from the seed. check: None: results are not looked at.
     """
 
     program: Program
@@ -66,6 +66,7 @@ class Job:
     numbers: Mapping[str, int]
     backend: str
     options: Options
+    code: str = ""
     seed: int = 0
     folder: Path | None = None
     scalars: Mapping[str, Any] = field(default_factory=dict)

@@ -122,7 +122,7 @@ def main(job_file: str, lock_file: str) -> None:
     try:
         job: Job = pickle.loads(Path(job_file).read_bytes())
         began = time.perf_counter()
-        prepared = find(job.backend).prepare(job.program, job.options)
+        prepared = find(job.backend).prepare(job.program, job.options, job.code)
         seconds = time.perf_counter() - began
         answers.say("prepared")
         phase = "fails"

@@ -114,6 +114,6 @@ def _check_bijection(b: Buffer, new: Layout) -> None:
         return
     extents = [e.const for e in b.shape]
     cells = np.indices(extents).reshape(len(extents), -1)
-    found = np.unique(address(new, extents, list(cells)))
-    if len(found) != cells.shape[1] or found[0] < 0 or found[-1] >= allocated(new, extents):
+    found, room = address(new, extents, list(cells)), allocated(new, extents)
+    if found.min() < 0 or found.max() >= room or np.bincount(found, minlength=room).max() > 1:
         raise InternalError(f"layout {new.name}{new.args} of {b.name}{extents} is no bijection")

@@ -133,6 +133,7 @@ class Run:
         self.environment = environment(name, options) if there is None else elsewhere(there, name, options)
         self.outcomes: dict[int, Outcome] = {}
         self.keys: dict[int, Key] = {}
+        self.codes: dict[int, str] = {}
         self.deadline = clock.monotonic() + measure.seconds
         self.check: Check | None = None
         self.notes: list[str] = []
@@ -168,7 +169,7 @@ class Run:
         out = []
         for n, c in enumerate(candidates):
             try:
-                self.keys[n] = self.key(c)
+                self.keys[n] = self.key(n, c)
             except TilecError as e:
                 self.outcomes[n] = Outcome(failure="does not compile", detail=str(e))
                 continue
@@ -179,13 +180,13 @@ class Run:
                 self.outcomes[n] = Outcome(failure=entry.failure, detail=entry.detail, known=entry)
         return out
 
-    def key(self, c: Candidate) -> Key:
-        """Of a candidate: everything that its time depends on."""
-        code = find(self.measure.backend).code(c.schedule.program, self.options)
+    def key(self, n: int, c: Candidate) -> Key:
+        """Of a candidate: everything that its time depends on. Its code is kept for the worker."""
+        code = self.codes[n] = find(self.measure.backend).code(c.schedule.program, self.options)
         parts = (str(self.source), str(c.schedule), c.schedule.trace.to_json(), digest(code), f"verify={self.measure.verify}")
         return Key(self.source.name, self.numbers, self.environment, "\n".join(parts))
 
-    def job(self, c: Candidate, folder: Path | None, scalars: Mapping[str, Any]) -> Job:
+    def job(self, n: int, c: Candidate, folder: Path | None, scalars: Mapping[str, Any]) -> Job:
         """What another process needs. folder: where the inputs lie; None: it makes them."""
         program = c.schedule.program
         return Job(
@@ -195,6 +196,7 @@ class Run:
             self.numbers,
             self.measure.backend,
             self.options,
+            self.codes.get(n, ""),
             self.seed,
             folder,
             scalars,
@@ -243,7 +245,7 @@ def measure_here(run: Run, candidates: Sequence[Candidate], wanted: Sequence[int
         try:
             while left and not run.late:
                 now, left = left[: group - len(team.sessions)], left[group - len(team.sessions) :]
-                jobs = {n: run.job(candidates[n], inputs, scalars) for n in now}
+                jobs = {n: run.job(n, candidates[n], inputs, scalars) for n in now}
                 done = len(wanted) - len(left) - len(now)
                 for n, failed in team.open(
                     jobs, lambda k, done=done: run.say("compiling", done + k, len(wanted)), lambda: run.late
@@ -310,7 +312,7 @@ def measure_elsewhere(run: Run, executor: Executor, candidates: Sequence[Candida
     run.reference(candidates[wanted[0]].schedule.program, make_inputs(run.source, run.numbers, run.seed))
     try:
         for n in (*wanted, *reversed(wanted)):
-            futures[executor.submit(visit, run.job(candidates[n], None, {}), limits, samples, SAMPLE)] = n
+            futures[executor.submit(visit, run.job(n, candidates[n], None, {}), limits, samples, SAMPLE)] = n
         for done, future in enumerate(as_completed(futures, timeout=patience)):
             run.say("measuring elsewhere", done, len(futures))
             n = futures[future]
