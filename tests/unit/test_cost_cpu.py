@@ -10,9 +10,14 @@ import pytest
 import tilec
 from tilec import f32, sizes, workloads
 from tilec.cost.caches import cache_misses
-from tilec.cost.cpu import _Model, _Nest, combined, cpu_time, program_time
+from tilec.cost.cpu import NARROW, _busiest, combined, cpu_time, program_time
+from tilec.cost.cpu_traffic import Cache, Traffic
+from tilec.cost.cpu_tree import Builder
 from tilec.cost.price import price
 from tilec.schedule.schedule import Schedule, start
+from tilec.search.cpu import pick
+from tilec.search.cpu_gemm import Blocks
+from tilec.search.nests import nests
 from tilec.targets import load
 
 DATA = Path(__file__).parent.parent / "data"
@@ -45,12 +50,11 @@ def times(s: Schedule, machine=ZEN3, threads: int = 1) -> dict[str, float]:
     return out
 
 
-def traffic(s: Schedule, capacity: int) -> float:
+def traffic(s: Schedule, capacity: int, ways: float = float("inf")) -> float:
     """Bytes fetched over the edge of a cache of that size, by the model."""
-    model = _Model(s.program, ZEN3, {}, 1)
-    top = _Nest("", "serial", np.ones(16))
-    model._build(s.program.body, {}, top, (top,))
-    return float(np.mean(model._traffic(top, capacity)[0]))
+    nests = [Builder(s.program, {}).tree(node) for node in s.program.body]
+    found = Traffic(s.program, {}, 64)
+    return sum(float(np.mean(found.of(top, Cache(capacity, ways))[0])) for top in nests)
 
 
 def test_the_bytes_of_a_pass_over_memory():
@@ -141,3 +145,55 @@ def test_every_kernel_has_a_time(name: str):
     for threads in (1, 2):
         seconds, moved = program_time(s.program, ZEN3, {}, threads)
         assert 0 < seconds < 1 and moved > 0
+
+
+def tile(rows: int, columns: int, packed: bool = False) -> dict[str, float]:
+    """Terms of a contraction of 480 in micro-tiles."""
+    b = Blocks(rows, columns, columns, packed=packed)
+    name = nests(gemm.program)[1][-1].name
+    s = pick(gemm.program, ZEN4, {name: b}, sizes={"M": 480, "N": 480, "K": 480}, contract=True).schedule
+    return times(s, ZEN4)
+
+
+def test_a_tile_in_registers_loads_its_operands_once():
+    """Twelve by two vectors of 16: 24 multiply-adds for 14 loads; one by one vector: 2 loads for each, and each waits."""
+    work = 2 * 480**3 / ZEN4.rate("fma_f32", 1)
+    assert work < tile(12, 32)["compute"] < 1.15 * work
+    assert tile(1, 16)["compute"] > 3 * work
+
+
+def test_what_a_condition_lets_pass_seldom_counts_seldom():
+    """The first of forty rows of tiles packs: two loads and stores beside its 24 multiply-adds."""
+    packed, place = tile(12, 32, packed=True), tile(12, 32)
+    assert packed["compute"] < 1.02 * place["compute"]
+    assert packed["l2"] < 1.2 * place["l2"] and packed["l3"] < 1.2 * place["l3"]
+
+
+def test_rows_a_power_of_two_apart_collide():
+    """Sixteen rows of one line, 4 KiB apart, read twice: they fit in 32 KiB, but not in 8 ways of its sets."""
+
+    @tilec.kernel
+    def columns(A: f32[M, N], B: f32[K, M]):
+        for k in range(K):
+            for i in range(M):
+                B[k, i] = A[i, 0]
+
+    def bytes_of(width: int) -> float:
+        return traffic(start(columns.program, {"M": 16, "N": width, "K": 64}), 32 << 10, 8)
+
+    assert bytes_of(1024) > 10 * bytes_of(1024 + 16) / 2
+    assert bytes_of(1024 + 16) < 2 * (16 * 128 + 64 * 128)
+
+
+def test_the_busiest_thread_of_unequal_pieces():
+    assert _busiest(2, 2, 1.0) == 0.5
+    assert _busiest(3, 2, 1.0) == pytest.approx(2 / 3)
+    assert _busiest(2, 2, 1.5) == pytest.approx(0.75), "pieces of 384 and 128 columns"
+    assert _busiest(1000, 2, 2.0) == pytest.approx(0.501), "a triangle in many rows"
+    assert _busiest(7, 1, 3.0) == 1.0
+
+
+def test_a_narrower_vector_is_not_half_the_price():
+    s = start(scale.program, {"M": 512, "N": 512})
+    full, half = (times(s.split("j", w, into=("jo", "ji")).vectorize("ji"), ZEN4)["compute"] for w in (16, 8))
+    assert half >= 2 * NARROW * full * 0.99
