@@ -64,7 +64,8 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     """Sizes from the program and the machine.
 
     A packed piece of the right operand (KC rows, NC columns) stays in half of the second-level cache while all rows of the left
-    one pass; a longer k is cut in equal blocks. Pieces are WIDTH columns, so that there are many for the cores.
+    one pass; a longer k is cut in equal blocks, of three eighths, as partial sums share the cache then. Pieces are WIDTH columns,
+    so that there are many for the cores.
     """
     sums = [n for n in group if n.kind == "contraction"]
     nest, root = sums[-1], group[-1]
@@ -92,7 +93,7 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     width = max(nr, WIDTH // nr * nr)
     kc, longest = 0, core.l2 // 2 // (word * width)
     if k > longest:
-        blocks = -(-k // longest)
+        blocks = -(-k // (longest * 3 // 4))
         kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
     if n and m and batch < core.cores and core.busy(n, width) < min(EVEN, core.busy(m, mr)):
@@ -147,8 +148,8 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
         for nest in reversed(sums):
             s = _flat(s, nest, b, core)
     s = vectorised(s)
-    if b.KC and b.packed:
-        s = _ahead(s, sums)
+    if b.packed and not b.flat:
+        s = _ahead(s, sums, b, core)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
     s = s.parallel(first)
     if b.across == "columns":
@@ -277,16 +278,28 @@ def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
     return s
 
 
-def _ahead(s: Schedule, sums: Sequence[Nest]) -> Schedule:
-    """The partial sums of the next micro-tile, fetched while this one runs."""
+def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core) -> Schedule:
+    """What the next tile reads, fetched while this one runs: rows of the left operand, line by line, and partial sums."""
     for nest in sums:
         q = nest.update
         assert q is not None
         path = path_of(s.program, q)
-        micro = path[path.index(_sums(s.program, q, nest)[-1]) - 1]
+        k = _sums(s.program, q, nest)[-1]
+        rows, micro = path[path.index(k) - 2 : path.index(k)]
         target = s.program.statement[q].target.buffer
-        if s.program.buffer[target].memory in ("scratch", "global"):
-            s = s.prefetch(target, at=f"{q}.{micro}", distance=1)
+        if b.KC and s.program.buffer[target].memory in ("scratch", "global"):
+            s = s.prefetch(target, f"{q}.{micro}", 1, 2, of=f"{q}.{rows if b.NC == b.NR else micro}")
+        found = site(s.program, q)
+        assert found is not None and isinstance(found.action, Leaf)
+        for r in found.action.reads:
+            if not isinstance(r, Address) or s.program.buffer[r.buffer].memory not in ("scratch", "global"):
+                continue
+            names = frozenset[str]().union(*(e.names for e in r.index))
+            if rows in names and micro not in names:
+                read = next(x for x in found.loops if x.var == k)
+                run = max((e.const for e in read.upper if e.is_const), default=0) * DTYPES[s.program.buffer[r.buffer].dtype].bytes
+                level = 1 if 0 < run * b.MR <= core.l1 * 3 // 4 else 2
+                s = s.prefetch(r.buffer, f"{q}.{k}", 1, level, of=f"{q}.{rows}")
     return s
 
 
