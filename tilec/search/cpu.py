@@ -10,6 +10,7 @@ from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.program import Program
 from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import Schedule, start
+from tilec.search.cpu_blocks import block_group, blocked_rows
 from tilec.search.cpu_core import Core
 from tilec.search.cpu_dot import choose_dots, dot_group, dots_of
 from tilec.search.cpu_gemm import Blocks, choose, contraction_group
@@ -33,12 +34,16 @@ def group_nests(program: Program, found: Sequence[Nest]) -> list[Group]:
     """The nests in runs that one structure covers: contractions with the elementwise nests behind them (several contractions
     where one consumer reads them all), rows with rows, elementwise chains."""
     groups: list[list[Nest]] = []
-    for n, nest in enumerate(found):
-        last = groups[-1] if groups else []
-        if last and _continues(last, nest, found[n + 1 :]):
-            last.append(nest)
+    n = 0
+    while n < len(found):
+        last, together = groups[-1] if groups else [], blocked_rows(found[n:])
+        if together:
+            groups.append(list(found[n : n + together]))
+        elif last and not blocked_rows(last) and _continues(last, found[n], found[n + 1 :]):
+            last.append(found[n])
         else:
-            groups.append([nest])
+            groups.append([found[n]])
+        n += max(1, together)
     return [tuple(g) for g in groups]
 
 
@@ -92,6 +97,8 @@ def scheduled(
 def _structures(
     s: Schedule, group: Group, core: Core, blocks: Mapping[str, Blocks], ahead: frozenset[str]
 ) -> list[Callable[[Schedule], Schedule]]:
+    if blocked_rows(group):
+        return [lambda s: _proved(block_group(s, group, core))]
     if any(nest.kind == "contraction" for nest in group):
         given = blocks.get(group[-1].name)
         dots = dots_of(s.program, group, core)

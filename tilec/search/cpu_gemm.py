@@ -127,17 +127,17 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
             s = s.split(f"{q}.{rows}", b.MR, into=(io, ii))
         tiles, points = [io, jr], [ii, jl]
     s = s.reorder(*(f"{q}.{v}" for v in (*outer, *tiles, *points)))
-    place = _Place(outer, tiles, points)
+    place = Place(outer, tiles, points)
     sums: list[Nest] = []
     if root.kind == "contraction":
-        s = _summed(s, root, place, b, own=True)
+        s = summed(s, root, place, b, own=True)
         sums.append(root)
     for nest in reversed(group[:-1]):
         if not standing(s.program, nest.statements):
             continue
         s = s.compute_at(handed_on(s.program, nest), tiles[-1] if not b.KC else outer[-1])
         if nest.kind == "contraction":
-            s = _summed(s, nest, place, b, own=False)
+            s = summed(s, nest, place, b, own=False)
             sums.append(nest)
     if b.packed:
         for nest in reversed(sums):
@@ -159,7 +159,7 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Loops of the root: around the pieces, over micro-tiles, inside one."""
 
     outer: Sequence[str]
@@ -167,7 +167,7 @@ class _Place:
     points: Sequence[str]
 
 
-def _summed(s: Schedule, nest: Nest, place: _Place, b: Blocks, own: bool) -> Schedule:
+def summed(s: Schedule, nest: Nest, place: Place, b: Blocks, own: bool) -> Schedule:
     """One contraction of the tile: k outside the points, its accumulators in registers (blocked: per block of k)."""
     q = nest.update
     assert q is not None
@@ -209,7 +209,7 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
     return [v for v in inside if v in wanted]
 
 
-def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Schedule:
+def _packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core) -> Schedule:
     """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns: by the first tile
     that reads them, or before pieces of rows, or ahead of the call."""
     q = nest.update
@@ -227,7 +227,7 @@ def _packed(s: Schedule, nest: Nest, place: _Place, b: Blocks, core: Core) -> Sc
         dtype = s.program.buffer[into].dtype
         if DTYPES[dtype].arithmetic != dtype:
             s = s.widen(into)
-        dim = _dimension(s.program, into, q, path[-1])
+        dim = dimension(s.program, into, q, path[-1])
         if dim is not None:
             s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
@@ -354,7 +354,7 @@ def _sums(program: Program, q: str, nest: Nest) -> list[str]:
     return [v for v in path if v in found]
 
 
-def _dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
+def dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
     """The dimension of the packed buffer along which the lanes step."""
     found = site(program, q)
     assert found is not None and isinstance(found.action, Leaf)

@@ -28,14 +28,7 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
         s = s.fuse_siblings(f"{q}.{path_of(s.program, q)[0]}", f"{nest.leading}.{nest.band[0]}")
     outer = path_of(s.program, q)[:1] if rest else path_of(s.program, q)[: len(first.band)]
     row = outer[-1]
-    statements = [n for nest in group for n in nest.statements]
-    for buffer in private(s.program, group):
-        s = s.place(buffer, "scratch" if wide(s.program, buffer, f"{q}.{row}") else "register")
-    s = distributed(s, row, statements)
-    for name in statements:
-        s = reduced(s, name, row, core)
-    s = lanes(s, row, core, statements)
-    s = vectorised(s)
+    s = vectorised(row_steps(s, group, row, core))
     for name in results(s.program):
         written = next((nest for nest in group if name in nest.written), None)
         if (
@@ -45,6 +38,17 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
         ):
             s = s.store(name)
     return s.parallel(f"{q}.{outer[0]}")
+
+
+def row_steps(s: Schedule, group: Group, row: str, core: Core) -> Schedule:
+    """The steps inside one iteration of `row`: a loop each, sums in partial sums, what is long cut into vectors."""
+    statements = [n for nest in group for n in nest.statements]
+    for buffer in private(s.program, group):
+        s = s.place(buffer, "scratch" if wide(s.program, buffer, f"{group[0].leading}.{row}") else "register")
+    s = distributed(s, row, statements)
+    for name in statements:
+        s = reduced(s, name, row, core)
+    return lanes(s, row, core, statements)
 
 
 def distributed(s: Schedule, row: str, statements: Sequence[str]) -> Schedule:
