@@ -12,6 +12,7 @@ from tilec.errors import ScheduleError, TargetError
 from tilec.ir.tree import loops
 from tilec.lang import f32, kernel, silu, sizes
 from tilec.search.cpu import group_nests, pick
+from tilec.search.cpu_blocks import blocked_rows
 from tilec.search.cpu_core import Core
 from tilec.search.cpu_gemm import Blocks
 from tilec.search.nests import nests
@@ -99,6 +100,26 @@ def test_pieces_of_rows_run_where_there_are_too_few_of_columns():
     assert lines.index("for team in 0..1:  # team") < lines.index("for W_packed.0 in 0..30:  # parallel")
     assert any(line.startswith("for ic in 0..") and line.endswith("# parallel") for line in lines)
     same(picked.schedule.program, **chosen)
+
+
+def test_blocks_of_rows_go_through_both_contractions_and_the_steps_between():
+    chosen = {"M": 100, "N": 70, "D": 40}
+    attention = tilec.workload("attention").program
+    picked = pick(attention, ZEN4, sizes=chosen, reassociate="total")
+    assert picked.groups == ("S+P+O",) and picked.notes == () and picked.schedule.verdict.permissions == ('reassociate="total"',)
+    lines = str(picked.schedule).splitlines()
+    block = next(n for n, line in enumerate(lines) if line.startswith("for ic in 0..") and line.endswith("# parallel"))
+    inside = [line.strip() for line in lines[block + 1 :]]
+    assert any(line.startswith("S: f32[") for line in inside) and any(line.startswith("P: bf16[") for line in inside)
+    assert sum("panels(" in line for line in lines[:block]) == 2  # K and V, once for all blocks
+    same(picked.schedule.program, {"scale": 0.5}, **chosen)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("attention", 3), ("rowquant_gemm", 0), ("gemm_silu", 0), ("softmax", 0), ("swiglu", 0)]
+)
+def test_only_contractions_around_rows_are_blocked(name, count):
+    assert blocked_rows(nests(tilec.workload(name).program)[1]) == count
 
 
 def test_wider_registers_make_wider_tiles():

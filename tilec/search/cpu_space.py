@@ -10,6 +10,7 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu import group_nests, scheduled
+from tilec.search.cpu_blocks import block_group, blocked_rows
 from tilec.search.cpu_core import Core
 from tilec.search.cpu_gemm import Blocks, choose, contraction_group, extents
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
@@ -36,7 +37,7 @@ def cpu_recipes(bound: Program, machine: Target) -> list[Recipe]:
         return [pick]
     groups = group_nests(bound, found)
     out = [pick]
-    sums = [g for g in groups if any(nest.kind == "contraction" for nest in g)]
+    sums = [g for g in groups if any(nest.kind == "contraction" for nest in g) and not blocked_rows(g)]
     if sums:
         main = max(sums, key=lambda g: _work(bound, g))
         for packed in (True, False):
@@ -110,7 +111,9 @@ def _in_strips(groups: Sequence[Group], core: Core) -> Recipe:
 def _all(s: Schedule, groups: Sequence[Group], core: Core, blocks: Mapping[Group, Blocks], strip: int = 32) -> Schedule:
     """Every group by its structure, without proofs in between: what is kept is proved by the search."""
     for group in groups:
-        if any(nest.kind == "contraction" for nest in group):
+        if blocked_rows(group):
+            s = block_group(s, group, core)
+        elif any(nest.kind == "contraction" for nest in group):
             s = contraction_group(s, group, blocks.get(group) or choose(s.program, group, core), core)
         elif by_rows(group):
             s = row_group(s, group, core)
