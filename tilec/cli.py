@@ -10,10 +10,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from tilec import api, cli_commands
+from tilec import cli_commands
 from tilec.cli_answer import Answer, Progress
 from tilec.errors import InternalError, TilecError
 from tilec.report.verdict import error_data
+from tilec.runtime import backends
 
 EXIT = {"fine": 0, "no": 1, "mistake": 2, "fault": 3, "interrupted": 130}
 FAULT = "This is a fault of tilec, not yours. Please report it with the kernel, the schedule and the output of --traceback."
@@ -56,12 +57,12 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("show", "The pseudocode of a kernel or of its schedule.")
     scheduled(p)
-    p.add_argument("--form", default="element", help=f"element (default), or a backend: {', '.join(api.EMITTERS)}")
+    p.add_argument("--form", default="element", help=f"element (default), or a backend: {', '.join(backends.names('emit'))}")
     p.add_argument("--trace", action="store_true", help="the steps of the schedule as Python")
 
     p = command("emit", "The code of a schedule: C, NumPy, or another backend's text.")
     scheduled(p)
-    p.add_argument("--backend", default="c", help="c (default), triton, numpy, tile, pseudocode")
+    p.add_argument("--backend", default="c", help=f"c (default), or another: {', '.join(backends.names('emit'))}")
     p.add_argument("-o", "--output", metavar="PATH", help="write to this file (with --compile: into this folder)")
     p.add_argument(
         "--compile",
@@ -99,7 +100,11 @@ def parser() -> argparse.ArgumentParser:
     m.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 9)")
     m.add_argument("--limit", type=seconds, metavar="S", help="kill a candidate whose run takes longer (default 20)")
     m.add_argument("--cpus", type=positive, metavar="N", help="threads that a candidate uses (default: the cores)")
-    m.add_argument("--backend", metavar="NAME", help="c (default), numpy, or your own as module:function")
+    m.add_argument(
+        "--backend",
+        metavar="NAME",
+        help=f"c (default), or another: {', '.join(backends.names('timed'))}, your own as module:function",
+    )
     m.add_argument("--compiler", metavar="NAME", help="a C compiler (default: $CC, gcc, clang)")
     m.add_argument("--no-verify", action="store_true", help="do not compare results with the reference")
     m.add_argument("--database", metavar="FILE", help="SQLite file that keeps measurements (default: in the cache folder)")
@@ -107,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
 
     p = command("run", "Run a schedule on random inputs and compare it with the reference, bit for bit.")
     scheduled(p)
-    p.add_argument("--backend", default="numpy", help=f"numpy (default), or another backend: {', '.join(api.RUNNERS)}")
+    p.add_argument("--backend", default="numpy", help=f"numpy (default), or another backend: {', '.join(backends.names('run'))}")
     p.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
 
     p = command("occupancy", "Blocks per SM of a launch, what limits them, and what would gain one more.")

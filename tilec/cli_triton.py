@@ -1,4 +1,4 @@
-"""tilec emit --backend triton: the file, and with --compile what its kernels need on a target, without a GPU."""
+"""tilec emit --backend triton --compile: what the kernels of a schedule need on a target, without a GPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,9 @@ from tilec.runtime.triton_jobs import capability, compile_all, jobs
 from tilec.search.gpu import predicted
 
 
-def emit_triton(s: api.Schedule, o: argparse.Namespace, progress: Progress) -> Answer:
-    """The text on standard output or into -o FILE; with --compile the table of resources instead of the text."""
-    options = {"num_warps": o.warps, "group": o.group or 8}
+def compile_triton(s: api.Schedule, o: argparse.Namespace, progress: Progress) -> Answer:
+    """The table of resources; the text into -o FILE, where it is given."""
     data = {"command": "emit", "kernel": s.program.name, "backend": "triton", "target": o.target, "sizes": dict(s.program.bound)}
-    if not o.compile:
-        text = s.emit("triton", target=o.target, **options)
-        if o.output is None:
-            return Answer(text.rstrip("\n"), {**data, "text": text})
-        return Answer(written(Path(o.output), text), {**data, "text": text, "files": [o.output]})
     if o.target is None:
         raise ScheduleError("emit --compile: name the machine to compile for: --target h100-sxm")
     if s.program.sizes:
@@ -31,7 +25,7 @@ def emit_triton(s: api.Schedule, o: argparse.Namespace, progress: Progress) -> A
         raise ScheduleError(f"emit --compile: the sizes {', '.join(s.program.sizes)} are open: add {first}=1024")
     machine = api.target(o.target)
     number = capability(machine)
-    made = emit(s.program, options_for(machine, **options), lambda threads: s.notes(machine, threads))
+    made = emit(s.program, options_for(machine, o.warps, o.group or 8), lambda threads: s.notes(machine, threads))
     lines = []
     if o.output is not None:
         lines.append(written(Path(o.output), made.text))

@@ -8,7 +8,6 @@ sequences of ir/functions.py, products not contracted unless the schedule says `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -83,11 +82,16 @@ def emit(program: Program, options: Options | None = None, comments: Comments = 
     form = shaped(program)
     lowered = lower(form.program)
     names = _names(lowered)
-    kernels = [
-        Kernel(form.program, launch, form.stages, names, chosen.group, chosen.bytes_for_f8).text() for launch in lowered.launches
-    ]
+
+    def texts(warps: int | None) -> list[KernelText]:
+        return [
+            Kernel(form.program, launch, form.stages, names, chosen.group, chosen.bytes_for_f8, warps).text()
+            for launch in lowered.launches
+        ]
+
+    warps = chosen.num_warps or _warps(texts(None))
+    kernels = texts(warps)
     stages = max(form.stages.values(), default=1)
-    warps = chosen.num_warps or _warps(kernels)
     used = set[str]().union(*(k.used for k in kernels))
     parts = [_head(program, kernels, chosen), "", "from __future__ import annotations", "", "import torch", "import triton"]
     parts += ["import triton.language as tl", "", ""]
@@ -132,11 +136,7 @@ def options_for(target: str | Target | None, num_warps: int | None = None, group
 
 def _warps(kernels: Sequence[KernelText]) -> int:
     """Four; eight for output tiles of 128 × 128 and more."""
-    largest = 0
-    for k in kernels:
-        for dot in k.dots:
-            found = re.search(r"tiles of (\d+) × (\d+) × ", dot)
-            largest = max(largest, int(found[1]) * int(found[2]) if found else 0)
+    largest = max((p.rows * p.columns for k in kernels for p in k.products), default=0)
     return 8 if largest >= 128 * 128 else 4
 
 

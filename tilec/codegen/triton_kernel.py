@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tilec.codegen.triton_state import Block, Dot, Extent, State
-from tilec.codegen.triton_sums import Sum
+from tilec.codegen.triton_slices import tile_operation
+from tilec.codegen.triton_state import Block, Dot, Extent, Output, State
 from tilec.codegen.triton_text import call
 from tilec.ir import tree
 from tilec.ir.affine import Aff
@@ -35,7 +35,7 @@ class KernelText:
     dots: list[str]
     sums: list[str]
     products: list[Dot]
-    outputs: list[tuple[tuple[Extent, ...], str]]
+    outputs: list[Output]
     fed: list[tuple[tuple[Extent, ...], str]]
     shapes: dict[str, Buffer]
     names: dict[str, str]
@@ -44,8 +44,17 @@ class KernelText:
 class Kernel(State):
     """The text of one launch."""
 
-    def __init__(self, program: Program, launch: Launch, stages: dict[str, int], names: dict[str, str], group: int, bits: bool):
-        super().__init__(program, launch, stages, names, group, bits)
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        stages: dict[str, int],
+        names: dict[str, str],
+        group: int,
+        bits: bool,
+        warps: int | None,
+    ):
+        super().__init__(program, launch, stages, names, group, bits, warps)
         self.grid_loops: list[Loop] = []
 
     # the whole --------------------------------------------------------------------------------------------------
@@ -130,7 +139,7 @@ class Kernel(State):
                     if not isinstance(op.action, Barrier):
                         raise self.refused("copies are committed or awaited by hand; Triton does both: use pipeline(…)")
                 case Tile():
-                    Sum(self, op).emit()
+                    tile_operation(self, op)
 
     def place(self) -> None:
         """The loops of the grid from the program's number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tilec.codegen.triton_state import Extent, State, Value
+from tilec.codegen.triton_state import Axis, Extent, Output, State, Value
 from tilec.codegen.triton_text import INDENT, call, fits, joined
 from tilec.codegen.triton_value import F8, LONG, Evaluator, Number, identity_text
 from tilec.errors import InternalError
@@ -23,11 +23,11 @@ OVER = {"max=": "maximum", "min=": "minimum", "*=": "product"}
 
 
 class Operation:
-    """One tile operation as lines."""
+    """One tile operation as lines. whole: at the extents of the tiles it reads, too; axes: given, for a part of the tile."""
 
-    def __init__(self, kernel: State, op: Tile, whole: bool = True):
+    def __init__(self, kernel: State, op: Tile, whole: bool = True, axes: tuple[Axis, ...] | None = None):
         self.k, self.op, self.program = kernel, op, kernel.program
-        self.axes = kernel.axes(op, whole)
+        self.axes = axes or kernel.axes(op, whole)
         self.position = {axis.loop.var: n for n, axis in enumerate(self.axes)}
         self.bases = self.offsets()
         self.reads: dict[Address, Number] = {}
@@ -305,7 +305,7 @@ class Operation:
             if len(text) > 30:
                 text = k.fresh(f"{k.names[a.buffer]}_tile")
                 self.assign(text, value.text)
-            k.outputs.append((tuple(axis.extent for axis in self.axes), b.dtype))
+            k.outputs.append(Output(tuple(axis.extent for axis in self.axes), b.dtype))
             arguments = [self.pointer(a, mine), text]
             mask = self.mask(mine)
             k.line(*call("tl.store(", arguments if mask is None else [*arguments, f"mask={mask}"], ")", k.block.depth))

@@ -49,6 +49,15 @@ class Dot:
     stages: int
 
 
+@dataclass(frozen=True)
+class Output:
+    """A tile stored to global memory: extents, type; at_once: how many of its elements are computed at once, None for all."""
+
+    extents: tuple[Extent, ...]
+    dtype: str
+    at_once: int | None = None
+
+
 @dataclass
 class Block:
     """Lines under construction, the names known in them, what was computed in them."""
@@ -60,11 +69,21 @@ class Block:
 
 
 class State:
-    """What the operations of one kernel share. group: rows of output tiles side by side; bits: f8 travels as bytes."""
+    """What the operations of one kernel share. group: rows of output tiles side by side; bits: f8 travels as bytes;
+    warps: of a block, None where they are not chosen yet."""
 
-    def __init__(self, program: Program, launch: Launch, stages: dict[str, int], names: dict[str, str], group: int, bits: bool):
+    def __init__(
+        self,
+        program: Program,
+        launch: Launch,
+        stages: dict[str, int],
+        names: dict[str, str],
+        group: int,
+        bits: bool,
+        warps: int | None,
+    ):
         self.program, self.launch, self.stages, self.names = program, launch, stages, names
-        self.group, self.bits = group, bits
+        self.group, self.bits, self.warps = group, bits, warps
         self.values: dict[str, Value] = {}
         self.taken: set[str] = {*names.values(), "pid", "tl", "triton", "torch"}
         self.blocks = [Block(1, set(program.sizes))]
@@ -79,7 +98,8 @@ class State:
         self.dots: list[str] = []
         self.sums: list[str] = []
         self.products: list[Dot] = []
-        self.outputs: list[tuple[tuple[Extent, ...], str]] = []  # tiles stored to global memory: extents, type
+        self.summed: set[str] = set()  # tiles that hold sums of products
+        self.outputs: list[Output] = []
         self.fed: list[tuple[tuple[Extent, ...], str]] = []  # tiles that a pipelined loop loads for values it computes
         self.copied: set[str] = set()  # tiles that a copy loaded
         self.both: set[str] = set()  # global buffers that the kernel reads and writes

@@ -69,6 +69,7 @@ class Sum(Operation):
             k.line(*call(f"{name} = tl.dot(", arguments, ")", k.block.depth))
             self.write(leaf.target, Number(name, frozenset({0, 1})))
             return
+        k.summed.add(leaf.target.buffer)
         name = self.variable(leaf.target)
         k.line(*call(f"{name} = tl.dot(", arguments, ")", k.block.depth))
         self.note(leaf.target, name)

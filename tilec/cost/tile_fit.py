@@ -69,11 +69,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tile stored behind the products: rows, columns, bytes per element."""
+    """A tile stored behind the products: rows, columns, bytes per element; at_once: elements computed at once, None for all."""
 
     rows: int
     columns: int
     width: int
+    at_once: int | None = None
 
 
 @dataclass(frozen=True)

@@ -257,12 +257,13 @@ def _log2(line: _Line, x: _Value) -> _Value:
 
 
 def _weighted_sigmoid(line: _Line, weight: _Value | None, t: _Value) -> _Value:
-    """weight·sigmoid(t) through exp(-|t|), the power of two multiplied in last so that tiny results round once."""
+    """weight·sigmoid(t) through exp(-|t|): one division for both signs of t, and the power of two multiplied in last, so that
+    tiny results round once."""
     h, s = _exp_parts(line, -line("abs", t))
-    e = h * s
-    below = (h if weight is None else weight * h) / (e + 1.0) * s
-    above = (_Value(line, 1.0) if weight is None else weight) / (e + 1.0)
-    return line("select", t < 0.0, below, above)
+    below = t < 0.0
+    whole: _Operand = 1.0 if weight is None else weight
+    value = line("select", below, h if weight is None else weight * h, whole) / (h * s + 1.0)
+    return value * line("select", below, s, 1.0)
 
 
 def _sigmoid(line: _Line, x: _Value) -> _Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tilec.errors import MeasureError
 from tilec.ir.arguments import required, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
+from tilec.runtime.numpy_run import Runner
 from tilec.runtime.process import kill_group
 from tilec.runtime.triton_jobs import NEEDED, ask, installed, worker
 from tilec.schedule.schedule import HasProgram
@@ -32,7 +33,7 @@ def available() -> str | None:
 
 def interpreted(
     emitted: Emitted,
-    arrays: Arrays,
+    arrays: Mapping[str, np.ndarray],
     sizes: Mapping[str, int],
     scalars: Mapping[str, float | int],
     process: subprocess.Popen[str] | None = None,
@@ -104,7 +105,7 @@ def device_seconds(schedule: HasProgram, device: str = "cuda", scalars: Mapping[
     return float(answer["seconds"])
 
 
-def runner(program: Program) -> Callable[[Arrays, dict[str, int], dict[str, float | int]], Arrays]:
+def runner(program: Program) -> Runner:
     """The same in the form of the other backends."""
     emitted = emit(program)
     return lambda arrays, sizes, scalars: interpreted(emitted, arrays, sizes, scalars)

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from tilec.codegen.triton import Emitted, emit, options_for
 from tilec.codegen.triton_kernel import KernelText
+from tilec.codegen.triton_slices import keeps
 from tilec.codegen.triton_value import F8
 from tilec.cost.cost import Cost
 from tilec.cost.occupancy import Occupancy, occupancy
 from tilec.cost.price import price
-from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, keeps_values, needs
+from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored, TileBlock, needs
 from tilec.errors import ScheduleError, TilecError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
@@ -67,11 +68,11 @@ def block_of(kernel: KernelText, emitted: Emitted, sizes: Mapping[str, int] | No
         right = Operand(b, d.depth, d.columns, DTYPES[b_type].bytes, b_loaded)
         products.append(Product(d.rows, d.columns, d.depth, left, right, d.stages))
     stored = []
-    for extents, dtype in kernel.outputs:
-        numbers = [e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {})) for e in extents]
+    for o in kernel.outputs:
+        numbers = [e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {})) for e in o.extents]
         if len(numbers) == 2:
-            stored.append(Stored(numbers[0], numbers[1], DTYPES[dtype].bytes))
-    functions = sum(n for f, n in kernel.used.items() if keeps_values(f))
+            stored.append(Stored(numbers[0], numbers[1], DTYPES[o.dtype].bytes, o.at_once))
+    functions = sum(n for f, n in kernel.used.items() if keeps(f))
     narrow = bytes_for_f8 and any(kernel.shapes[b].dtype in F8 for b in kernel.buffers)
     fed = sum(_number(e, kernel, sizes) * DTYPES[dtype].bytes for e, dtype in kernel.fed)
     return TileBlock(
