@@ -1,5 +1,4 @@
-"""Values computed from the sum of a product, a slice of columns after the other: what an elementary function keeps beside its
-argument then occupies registers for one slice only, not for the whole output tile.
+"""Values computed from sums of products, a slice of columns after the other (lower/slices.py).
 
 A slice is made by `tl.split`, which halves a tile; the bits of every value stay. Each slice but the first stands under a test
 that its columns are inside the output: nothing is computed for those outside, and the compiler, which would otherwise compute
@@ -16,19 +15,9 @@ from tilec.codegen.triton_sums import Sum
 from tilec.codegen.triton_text import call
 from tilec.ir import tree
 from tilec.ir.expr import Call, walk
-from tilec.ir.functions import FUNCTIONS
 from tilec.ir.program import Address, Leaf, Program, Read
 from tilec.lower.instructions import Tile
-
-AT_ONCE = 16  # outputs per thread that are computed at once
-NARROW = 16  # columns that a slice has at least: 32 bytes of 2-byte outputs, a sector
-SHORT = 8  # an elementary function of so few steps keeps nothing beside its argument
-
-
-def keeps(function: str) -> bool:
-    """Does a support function keep values beside its argument?"""
-    return function in FUNCTIONS and len(FUNCTIONS[function].steps) > SHORT
-
+from tilec.lower.slices import keeps_values, slices
 
 def tile_operation(k: State, op: Tile) -> None:
     """One tile operation as lines of a kernel, in slices where that saves registers."""
@@ -54,9 +43,9 @@ def _count(k: State, whole: Sum) -> int:
         return 1
     if any(whole.order_of(a) not in ([0, 1], [0], []) for a in tiles) or len(whole.axes[1].loop.lower) != 1:
         return 1
-    if not any(keeps(f) for f in _functions(k.program, leaf.statement, leaf.reads)):
+    if not any(keeps_values(f) for f in _functions(k.program, leaf.statement, leaf.reads)):
         return 1
-    return max(1, min(rows * columns // (32 * k.warps * AT_ONCE), columns // NARROW))
+    return int(slices(rows * columns // (32 * k.warps), columns))
 
 
 def _tiles(k: State, leaf: Leaf) -> list[Address]:
@@ -99,7 +88,7 @@ def _sliced(k: State, op: Tile, whole: Sum, count: int) -> None:
         k.line(*block.lines)
     k.values |= tiles
     k.used = used
-    k.outputs[stored:] = [Output((rows.extent, column.extent), target.dtype, rows.extent * width)]
+    k.outputs[stored:] = [Output((rows.extent, column.extent), target.dtype, count)]
 
 
 def _halved(k: State, name: str, rows: int, columns: int, width: int) -> list[str]:

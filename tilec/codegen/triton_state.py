@@ -51,11 +51,11 @@ class Dot:
 
 @dataclass(frozen=True)
 class Output:
-    """A tile stored to global memory: extents, type; at_once: how many of its elements are computed at once, None for all."""
+    """A tile stored to global memory: extents, type; slices: of columns, stored one after the other."""
 
     extents: tuple[Extent, ...]
     dtype: str
-    at_once: int | None = None
+    slices: int = 1
 
 
 @dataclass

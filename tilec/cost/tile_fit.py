@@ -17,25 +17,25 @@ and each division. More than 255 spill.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Any
 
 import numpy as np
 
-from tilec.ir.functions import FUNCTIONS
+from tilec.lower.slices import slices
 
 MMA, WGMMA, TMEM = "mma", "wgmma", "tensor memory"
 MOST = 255
 LEAST_ROWS = 64  # of a product by wgmma or into tensor memory
-SHORT = 8  # an elementary function of so few steps keeps nothing beside its argument
-TENSOR_COLUMNS = 512
+TENSOR_COLUMNS, TENSOR_ROWS = 512, 128
+KEPT = 3.25  # values of an elementary function per output
 # per unit and architecture: constant, per accumulator register, per operand register in flight, per accumulator of 8-bit products
 _LINES: Mapping[tuple[str, bool], tuple[float, float, float, float]] = {
-    (MMA, False): (102.6, 1.13, -0.16, 0.09),
-    (MMA, True): (59.3, 1.15, 0.27, 0.01),
-    (WGMMA, True): (25.0, 1.05, 0.54, 1.08),
-    (TMEM, True): (11.0, 1.17, 0.16, -0.05),
+    (MMA, False): (57.3, 1.45, 0.17, 0.23),
+    (MMA, True): (47.5, 1.22, 0.60, -0.05),
+    (WGMMA, True): (26.8, 1.07, 0.53, 1.08),
+    (TMEM, True): (10.6, 1.18, 0.13, -0.05),
 }
 
 
@@ -69,12 +69,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tile stored behind the products: rows, columns, bytes per element; at_once: elements computed at once, None for all."""
+    """A tile stored behind the products: rows, columns, bytes per element; slices: of columns, computed one after the other."""
 
     rows: int
     columns: int
     width: int
-    at_once: int | None = None
+    slices: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,6 @@ def unit(capability: int, product: Product) -> str:
 def matrix_unit(capability: int) -> str:
     """The same for tiles that are tall enough for any unit."""
     return {90: WGMMA, 100: TMEM, 103: TMEM}.get(capability, MMA)
-
-
-def keeps_values(function: str) -> bool:
-    """Is it an elementary function that keeps values of its own while it is evaluated?"""
-    return function in FUNCTIONS and len(FUNCTIONS[function].steps) > SHORT
 
 
 def needs(block: TileBlock, capability: int) -> Needs:
@@ -187,6 +182,7 @@ def _moved(block: TileBlock, s: Stored, capability: int) -> int:
     kind = unit(capability, p)
     if kind == TMEM:
         return 0
+    s = replace(s, columns=s.columns // s.slices)
     m, n, warps = int(log2(s.rows)), int(log2(s.columns)), int(log2(block.warps))
     row_warps, column_warps = _warps(p, block.warps, kind)
     a, b = int(log2(row_warps)), int(log2(column_warps))
@@ -221,15 +217,18 @@ def _warps(p: Product, warps: int, kind: str) -> tuple[int, int]:
 
 def _registers(block: TileBlock, capability: int) -> int | None:
     threads = 32 * block.warps
-    outputs = max((s.rows * s.columns for s in block.stored), default=0) / threads
-    epilogue = epilogue_registers(len(block.products), block.functions, block.divisions, outputs)
-    if not block.products:
+    tile = max(block.stored, key=lambda s: s.rows * s.columns, default=Stored(0, 0, 0))
+    outputs = tile.rows * tile.columns / threads
+    first = block.products[0] if block.products else None
+    apart = first is not None and unit(capability, first) == TMEM and first.rows == TENSOR_ROWS
+    epilogue = epilogue_registers(len(block.products), block.functions, block.divisions, outputs, tile.columns, apart)
+    if first is None:
         return round(epilogue) if epilogue else None
-    sums = sum(p.rows * p.columns for p in block.products) / threads
+    sums = sum(p.rows * p.columns for p in block.products) / threads / (tile.slices if apart else 1)
     distinct = {o.name: o for p in block.products for o in (p.left, p.right)}
     operands = sum(o.bytes for o in distinct.values()) / 4 / threads
     eight = any(p.left.width == 1 for p in block.products)
-    return round(max(loop_registers(unit(capability, block.products[0]), capability, sums, operands, eight), epilogue))
+    return round(max(loop_registers(unit(capability, first), capability, sums, operands, eight), epilogue))
 
 
 def loop_registers(kind: str, capability: int, sums: Any, operands: Any, eight: bool) -> Any:
@@ -239,13 +238,19 @@ def loop_registers(kind: str, capability: int, sums: Any, operands: Any, eight: 
     return constant + (per_sum + (narrow if eight else 0.0)) * sums + per_operand * operands
 
 
-def epilogue_registers(products: int, functions: int, divisions: int, outputs: Any) -> Any:
-    """Registers per thread where elementary functions are evaluated, before rounding; 0 where none are. outputs: of one thread.
-    Behind products an accumulator of each, three values per call, one per rounding in between."""
+def epilogue_registers(
+    products: int, functions: int, divisions: int, outputs: Any, columns: Any = 0, apart: Any = False
+) -> Any:
+    """Registers per thread where elementary functions are evaluated, before rounding; 0 where none are. outputs: of one thread;
+    columns: of the output tile. Numbers or arrays.
+
+    Behind products, slice after slice (lower/slices.py): the sums of the slices to come, unless they lie `apart` (in tensor
+    memory, a row per thread), and for each output of the slice what the functions keep and the other sums.
+    """
     if not functions:
         return 0.0
     if not products:
-        live = 1 + 4 * functions + 4 * divisions
-    else:
-        live = 4 * functions if products == 1 else 2 * products + 2 * functions
-    return np.where(outputs > 0, 28.0 + live * outputs, 0.0)[()]
+        return np.where(outputs > 0, 28.0 + (1 + KEPT * functions + 4 * divisions) * outputs, 0.0)[()]
+    at_once = outputs / slices(outputs, columns)
+    waiting = np.where(apart, 0.0, products * (outputs - at_once))
+    return np.where(outputs > 0, 28.0 + waiting + (products - 1 + KEPT * functions) * at_once, 0.0)[()]

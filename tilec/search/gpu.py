@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from tilec.codegen.triton import Emitted, emit, options_for
 from tilec.codegen.triton_kernel import KernelText
-from tilec.codegen.triton_slices import keeps
 from tilec.codegen.triton_value import F8
 from tilec.cost.cost import Cost
 from tilec.cost.occupancy import Occupancy, occupancy
@@ -17,6 +16,7 @@ from tilec.cost.tile_fit import TENSOR_COLUMNS, Needs, Operand, Product, Stored,
 from tilec.errors import ScheduleError, TilecError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
+from tilec.lower.slices import keeps_values
 from tilec.runtime.triton_jobs import Compiled, Progress, capability, compile_all, jobs
 from tilec.search.result import Candidate, Rejection, Rejections, Tuned
 from tilec.targets import Target, load
@@ -71,8 +71,8 @@ def block_of(kernel: KernelText, emitted: Emitted, sizes: Mapping[str, int] | No
     for o in kernel.outputs:
         numbers = [e if isinstance(e, int) else _power(kernel.extents[e].eval(sizes or {})) for e in o.extents]
         if len(numbers) == 2:
-            stored.append(Stored(numbers[0], numbers[1], DTYPES[o.dtype].bytes, o.at_once))
-    functions = sum(n for f, n in kernel.used.items() if keeps(f))
+            stored.append(Stored(numbers[0], numbers[1], DTYPES[o.dtype].bytes, o.slices))
+    functions = sum(n for f, n in kernel.used.items() if keeps_values(f))
     narrow = bytes_for_f8 and any(kernel.shapes[b].dtype in F8 for b in kernel.buffers)
     fed = sum(_number(e, kernel, sizes) * DTYPES[dtype].bytes for e, dtype in kernel.fed)
     return TileBlock(
