@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """conv2d(X: bf16[B, C, P + R - 1, Q + S - 1], F: bf16[K, C, R, S], Y: bf16[B, K, P, Q])
 
 Sum acc in tiles of 64 × 64 × 32 (bf16, summed in f32): tile after tile in order, inside

@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm(A: bf16[M, K], W: bf16[K, N], C: bf16[M, N])
 
 Sum acc in tiles of 64 × 64 × 32 (bf16, summed in f32): tile after tile in order, inside

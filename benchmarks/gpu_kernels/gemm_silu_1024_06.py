@@ -1,8 +1,8 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu(A: bf16[1024, 4096], W: bf16[4096, 12288], Y: bf16[1024, 12288])
 
-Sum acc in tiles of 64 × 64 × 16 (bf16, summed in f32): tile after tile in order, inside
-    a tile as tl.dot adds.
+Sum acc in tiles of 128 × 128 × 32 (bf16, summed in f32): tile after tile in order,
+    inside a tile as tl.dot adds.
 Every other operation rounds as written.
 """
 
@@ -61,50 +61,63 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
-def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
+def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, Y, Y_0, Y_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 192) * 8
-    rows = tl.minimum(16 - first, 8)
-    io = first + pid % (8 * 192) % rows
-    jo = pid % (8 * 192) // rows
-    acc = tl.full((64, 64), 0.0, tl.float32)
-    i = 64 * io + tl.arange(0, 64)
-    j = 64 * jo + tl.arange(0, 64)
-    for ko in tl.range(0, 256, num_stages=3):
-        k = 16 * ko + tl.arange(0, 16)
+    first = pid // (8 * 96) * 8
+    rows = tl.minimum(8 - first, 8)
+    io = first + pid % (8 * 96) % rows
+    jo = pid % (8 * 96) // rows
+    acc = tl.full((128, 128), 0.0, tl.float32)
+    i = 128 * io + tl.arange(0, 128)
+    j = 128 * jo + tl.arange(0, 128)
+    for ko in tl.range(0, 128, num_stages=3):
+        k = 32 * ko + tl.arange(0, 32)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
-    tl.store(C + _at(i[:, None], C_0) + _at(j[None, :], C_1), acc.to(tl.bfloat16))
-
-
-@triton.jit
-def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
-    pid = tl.program_id(0)
-    # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 192) * 8
-    rows = tl.minimum(16 - first, 8)
-    io2 = first + pid % (8 * 192) % rows
-    jo2 = pid % (8 * 192) // rows
-    i = 64 * io2 + tl.arange(0, 64)
-    j = 64 * jo2 + tl.arange(0, 64)
-    C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
-    Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
-    tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
+    acc_0_64, acc_64_128 = tl.split(
+        tl.permute(tl.reshape(acc, (128, 2, 64)), (0, 2, 1))
+    )
+    acc_0_32, acc_32_64 = tl.split(
+        tl.permute(tl.reshape(acc_0_64, (128, 2, 32)), (0, 2, 1))
+    )
+    acc_64_96, acc_96_128 = tl.split(
+        tl.permute(tl.reshape(acc_64_128, (128, 2, 32)), (0, 2, 1))
+    )
+    C = acc_0_32.to(tl.bfloat16).to(tl.float32)
+    j2 = 128 * jo + tl.arange(0, 32)
+    tl.store(Y + _at(i[:, None], Y_0) + _at(j2[None, :], Y_1), _silu(C).to(tl.bfloat16))
+    j3 = 128 * jo + 32 + tl.arange(0, 32)
+    if 128 * jo + 32 < 12288:
+        C2 = acc_32_64.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j3[None, :], Y_1), _silu(C2).to(tl.bfloat16)
+        )
+    j4 = 128 * jo + 64 + tl.arange(0, 32)
+    if 128 * jo + 64 < 12288:
+        C3 = acc_64_96.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j4[None, :], Y_1), _silu(C3).to(tl.bfloat16)
+        )
+    j5 = 128 * jo + 96 + tl.arange(0, 32)
+    if 128 * jo + 96 < 12288:
+        C4 = acc_96_128.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j5[None, :], Y_1), _silu(C4).to(tl.bfloat16)
+        )
 
 
 def _check(name, tensor, dtype, shape):
@@ -120,25 +133,14 @@ def gemm_silu(A, W, Y=None):
     if Y is None:
         Y = torch.empty((1024, 12288), dtype=torch.bfloat16, device=A.device)
     _check("Y", Y, torch.bfloat16, (1024, 12288))
-    C = torch.empty((1024, 12288), dtype=torch.bfloat16, device=A.device)
-    blocks = 3072
+    blocks = 768
     gemm_silu_0[(blocks,)](
         A,
         *A.stride(),
         W,
         *W.stride(),
-        C,
-        *C.stride(),
-        num_warps=8,
-        num_stages=3,
-        enable_fp_fusion=False,
-    )
-    blocks = 3072
-    gemm_silu_1[(blocks,)](
         Y,
         *Y.stride(),
-        C,
-        *C.stride(),
         num_warps=8,
         num_stages=3,
         enable_fp_fusion=False,

@@ -1,7 +1,7 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu(A: bf16[1024, 4096], W: bf16[4096, 12288], Y: bf16[1024, 12288])
 
-Sum acc in tiles of 32 × 256 × 128 (bf16, summed in f32): tile after tile in order,
+Sum acc in tiles of 128 × 64 × 128 (bf16, summed in f32): tile after tile in order,
     inside a tile as tl.dot adds.
 Every other operation rounds as written.
 """
@@ -61,30 +61,29 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
 def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 32) * 8
-    rows = tl.minimum(48 - first, 8)
-    jo = first + pid % (8 * 32) % rows
-    io = pid % (8 * 32) // rows
-    acc = tl.full((32, 256), 0.0, tl.float32)
-    i = 32 * io + tl.arange(0, 32)
-    j = 256 * jo + tl.arange(0, 256)
-    for ko in tl.range(0, 32, num_stages=3):
+    first = pid // (8 * 192) * 8
+    rows = tl.minimum(8 - first, 8)
+    io = first + pid % (8 * 192) % rows
+    jo = pid % (8 * 192) // rows
+    acc = tl.full((128, 64), 0.0, tl.float32)
+    i = 128 * io + tl.arange(0, 128)
+    j = 64 * jo + tl.arange(0, 64)
+    for ko in tl.range(0, 32, num_stages=1):
         k = 128 * ko + tl.arange(0, 128)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
@@ -96,12 +95,12 @@ def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
 def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 32) * 8
-    rows = tl.minimum(48 - first, 8)
-    jo2 = first + pid % (8 * 32) % rows
-    io2 = pid % (8 * 32) // rows
-    i = 32 * io2 + tl.arange(0, 32)
-    j = 256 * jo2 + tl.arange(0, 256)
+    first = pid // (8 * 192) * 8
+    rows = tl.minimum(8 - first, 8)
+    io2 = first + pid % (8 * 192) % rows
+    jo2 = pid % (8 * 192) // rows
+    i = 128 * io2 + tl.arange(0, 128)
+    j = 64 * jo2 + tl.arange(0, 64)
     C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
     Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
     tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
@@ -130,7 +129,7 @@ def gemm_silu(A, W, Y=None):
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=3,
+        num_stages=1,
         enable_fp_fusion=False,
     )
     blocks = 1536
@@ -140,7 +139,7 @@ def gemm_silu(A, W, Y=None):
         C,
         *C.stride(),
         num_warps=8,
-        num_stages=3,
+        num_stages=1,
         enable_fp_fusion=False,
     )
     return Y

@@ -1,8 +1,8 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu(A: bf16[1024, 4096], W: bf16[4096, 12288], Y: bf16[1024, 12288])
 
-Sum acc in tiles of 128 × 32 × 32 (bf16, summed in f32): tile after tile in order,
-    inside a tile as tl.dot adds.
+Sum acc in tiles of 64 × 64 × 32 (bf16, summed in f32): tile after tile in order, inside
+    a tile as tl.dot adds.
 Every other operation rounds as written.
 """
 
@@ -61,30 +61,29 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
 def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, Y, Y_0, Y_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 384) * 8
-    rows = tl.minimum(8 - first, 8)
-    io = first + pid % (8 * 384) % rows
-    jo = pid % (8 * 384) // rows
-    acc = tl.full((128, 32), 0.0, tl.float32)
-    i = 128 * io + tl.arange(0, 128)
-    j = 32 * jo + tl.arange(0, 32)
-    for ko in tl.range(0, 128, num_stages=1):
+    first = pid // (8 * 16) * 8
+    rows = tl.minimum(192 - first, 8)
+    jo = first + pid % (8 * 16) % rows
+    io = pid % (8 * 16) // rows
+    acc = tl.full((64, 64), 0.0, tl.float32)
+    i = 64 * io + tl.arange(0, 64)
+    j = 64 * jo + tl.arange(0, 64)
+    for ko in tl.range(0, 128, num_stages=4):
         k = 32 * ko + tl.arange(0, 32)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
@@ -115,7 +114,7 @@ def gemm_silu(A, W, Y=None):
         Y,
         *Y.stride(),
         num_warps=8,
-        num_stages=1,
+        num_stages=4,
         enable_fp_fusion=False,
     )
     return Y

@@ -1,7 +1,7 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu(A: bf16[8192, 8192], W: bf16[8192, 8192], Y: bf16[8192, 8192])
 
-Sum acc in tiles of 64 × 64 × 128 (bf16, summed in f32): tile after tile in order,
+Sum acc in tiles of 256 × 64 × 64 (bf16, summed in f32): tile after tile in order,
     inside a tile as tl.dot adds.
 Every other operation rounds as written.
 """
@@ -61,50 +61,61 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
-def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, C, C_0, C_1):
+def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, Y, Y_0, Y_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 128) * 8
+    first = pid // (8 * 32) * 8
     rows = tl.minimum(128 - first, 8)
-    jo = first + pid % (8 * 128) % rows
-    io = pid % (8 * 128) // rows
-    acc = tl.full((64, 64), 0.0, tl.float32)
-    i = 64 * io + tl.arange(0, 64)
+    jo = first + pid % (8 * 32) % rows
+    io = pid % (8 * 32) // rows
+    acc = tl.full((256, 64), 0.0, tl.float32)
+    i = 256 * io + tl.arange(0, 256)
     j = 64 * jo + tl.arange(0, 64)
-    for ko in tl.range(0, 64, num_stages=2):
-        k = 128 * ko + tl.arange(0, 128)
+    for ko in tl.range(0, 128, num_stages=3):
+        k = 64 * ko + tl.arange(0, 64)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
-    tl.store(C + _at(i[:, None], C_0) + _at(j[None, :], C_1), acc.to(tl.bfloat16))
-
-
-@triton.jit
-def gemm_silu_1(Y, Y_0, Y_1, C, C_0, C_1):
-    pid = tl.program_id(0)
-    # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 128) * 8
-    rows = tl.minimum(128 - first, 8)
-    jo2 = first + pid % (8 * 128) % rows
-    io2 = pid % (8 * 128) // rows
-    i = 64 * io2 + tl.arange(0, 64)
-    j = 64 * jo2 + tl.arange(0, 64)
-    C_tile = tl.load(C + _at(i[:, None], C_0) + _at(j[None, :], C_1))
-    Y_tile = _silu(C_tile.to(tl.float32)).to(tl.bfloat16)
-    tl.store(Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1), Y_tile)
+    acc_0_32, acc_32_64 = tl.split(tl.permute(tl.reshape(acc, (256, 2, 32)), (0, 2, 1)))
+    acc_0_16, acc_16_32 = tl.split(
+        tl.permute(tl.reshape(acc_0_32, (256, 2, 16)), (0, 2, 1))
+    )
+    acc_32_48, acc_48_64 = tl.split(
+        tl.permute(tl.reshape(acc_32_64, (256, 2, 16)), (0, 2, 1))
+    )
+    C = acc_0_16.to(tl.bfloat16).to(tl.float32)
+    j2 = 64 * jo + tl.arange(0, 16)
+    tl.store(Y + _at(i[:, None], Y_0) + _at(j2[None, :], Y_1), _silu(C).to(tl.bfloat16))
+    j3 = 64 * jo + 16 + tl.arange(0, 16)
+    if 64 * jo + 16 < 8192:
+        C2 = acc_16_32.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j3[None, :], Y_1), _silu(C2).to(tl.bfloat16)
+        )
+    j4 = 64 * jo + 32 + tl.arange(0, 16)
+    if 64 * jo + 32 < 8192:
+        C3 = acc_32_48.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j4[None, :], Y_1), _silu(C3).to(tl.bfloat16)
+        )
+    j5 = 64 * jo + 48 + tl.arange(0, 16)
+    if 64 * jo + 48 < 8192:
+        C4 = acc_48_64.to(tl.bfloat16).to(tl.float32)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j5[None, :], Y_1), _silu(C4).to(tl.bfloat16)
+        )
 
 
 def _check(name, tensor, dtype, shape):
@@ -120,27 +131,16 @@ def gemm_silu(A, W, Y=None):
     if Y is None:
         Y = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
     _check("Y", Y, torch.bfloat16, (8192, 8192))
-    C = torch.empty((8192, 8192), dtype=torch.bfloat16, device=A.device)
-    blocks = 16384
+    blocks = 4096
     gemm_silu_0[(blocks,)](
         A,
         *A.stride(),
         W,
         *W.stride(),
-        C,
-        *C.stride(),
-        num_warps=8,
-        num_stages=2,
-        enable_fp_fusion=False,
-    )
-    blocks = 16384
-    gemm_silu_1[(blocks,)](
         Y,
         *Y.stride(),
-        C,
-        *C.stride(),
         num_warps=8,
-        num_stages=2,
+        num_stages=3,
         enable_fp_fusion=False,
     )
     return Y

@@ -1,8 +1,8 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu(A: bf16[8192, 8192], W: bf16[8192, 8192], Y: bf16[8192, 8192])
 
-Sum acc in tiles of 32 × 128 × 64 (bf16, summed in f32): tile after tile in order,
-    inside a tile as tl.dot adds.
+Sum acc in tiles of 64 × 64 × 16 (bf16, summed in f32): tile after tile in order, inside
+    a tile as tl.dot adds.
 Every other operation rounds as written.
 """
 
@@ -61,31 +61,30 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
 def gemm_silu_0(A, A_0, A_1, W, W_0, W_1, Y, Y_0, Y_1):
     pid = tl.program_id(0)
     # 8 rows of tiles side by side share what they read
-    first = pid // (8 * 64) * 8
-    rows = tl.minimum(256 - first, 8)
-    io = first + pid % (8 * 64) % rows
-    jo = pid % (8 * 64) // rows
-    acc = tl.full((32, 128), 0.0, tl.float32)
-    i = 32 * io + tl.arange(0, 32)
-    j = 128 * jo + tl.arange(0, 128)
-    for ko in tl.range(0, 128, num_stages=2):
-        k = 64 * ko + tl.arange(0, 64)
+    first = pid // (8 * 128) * 8
+    rows = tl.minimum(128 - first, 8)
+    jo = first + pid % (8 * 128) % rows
+    io = pid % (8 * 128) // rows
+    acc = tl.full((64, 64), 0.0, tl.float32)
+    i = 64 * io + tl.arange(0, 64)
+    j = 64 * jo + tl.arange(0, 64)
+    for ko in tl.range(0, 512, num_stages=4):
+        k = 16 * ko + tl.arange(0, 16)
         A_shared = tl.load(A + _at(i[:, None], A_0) + _at(k[None, :], A_1))
         W_shared = tl.load(W + _at(k[:, None], W_0) + _at(j[None, :], W_1))
         acc = tl.dot(A_shared, W_shared, acc)
@@ -115,7 +114,7 @@ def gemm_silu(A, W, Y=None):
         Y,
         *Y.stride(),
         num_warps=8,
-        num_stages=2,
+        num_stages=4,
         enable_fp_fusion=False,
     )
     return Y

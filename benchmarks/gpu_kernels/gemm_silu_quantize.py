@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """gemm_silu_quantize(A: bf16[M, K], W: bf16[K, N], scale: f32, Q: f8e4m3[M, N])
 
 Sum acc in tiles of 64 × 64 × 32 (bf16, summed in f32): tile after tile in order, inside
@@ -61,16 +61,15 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
@@ -99,14 +98,26 @@ def gemm_silu_quantize_0(A, A_0, A_1, W, W_0, W_1, Q, Q_0, Q_1, M, N, K, scale):
             other=0.0,
         )
         acc = tl.dot(A_shared, W_shared, acc)
-    C = acc.to(tl.bfloat16).to(tl.float32)
+    acc_0_32, acc_32_64 = tl.split(tl.permute(tl.reshape(acc, (64, 2, 32)), (0, 2, 1)))
+    C = acc_0_32.to(tl.bfloat16).to(tl.float32)
     T = _silu(C).to(tl.bfloat16).to(tl.float32)
     Q_tile = tl.div_rn(T, scale).to(tl.float8e4nv)
+    j2 = 64 * jo + tl.arange(0, 32)
     tl.store(
-        Q + _at(i[:, None], Q_0) + _at(j[None, :], Q_1),
+        Q + _at(i[:, None], Q_0) + _at(j2[None, :], Q_1),
         Q_tile,
-        mask=(i[:, None] < M) & (j[None, :] < N),
+        mask=(i[:, None] < M) & (j2[None, :] < N),
     )
+    j3 = 64 * jo + 32 + tl.arange(0, 32)
+    if 64 * jo + 32 < N:
+        C2 = acc_32_64.to(tl.bfloat16).to(tl.float32)
+        T2 = _silu(C2).to(tl.bfloat16).to(tl.float32)
+        Q_tile2 = tl.div_rn(T2, scale).to(tl.float8e4nv)
+        tl.store(
+            Q + _at(i[:, None], Q_0) + _at(j3[None, :], Q_1),
+            Q_tile2,
+            mask=(i[:, None] < M) & (j3[None, :] < N),
+        )
 
 
 def _check(name, tensor, dtype, shape):

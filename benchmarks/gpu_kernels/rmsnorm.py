@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """rmsnorm(X: bf16[M, K], G: bf16[K], eps: f32, Y: bf16[M, K])
 
 Sum ss in pieces of BLOCK_K: piece after piece in order, inside a piece as tl.sum adds.

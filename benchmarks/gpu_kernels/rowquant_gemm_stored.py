@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """rowquant_gemm(A: f16[M, K], W: f8e4m3[K, N], Y: f16[M, N])
 
 Sum acc in tiles of 64 × 64 × 32 (f8e4m3, summed in f32): tile after tile in order,

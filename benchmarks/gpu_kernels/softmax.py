@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """softmax(X: bf16[M, N], Y: bf16[M, N])
 
 Sum total in pieces of BLOCK_N: piece after piece in order, inside a piece as tl.sum

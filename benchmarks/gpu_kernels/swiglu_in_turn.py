@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """swiglu(X: bf16[M, K], Wg: bf16[K, N], Wu: bf16[K, N], Y: bf16[M, N])
 
 Sum u in tiles of 64 × 64 × 32 (bf16, summed in f32): tile after tile in order, inside a
@@ -63,16 +63,15 @@ def _silu(x):
     t36 = t35 << 23
     t37 = t36.to(tl.float32, bitcast=True)
     t38 = t26 * t34
-    t39 = t38 * t37
+    t39 = x < 0.0
     t40 = t1 * t38
-    t41 = t39 + 1.0
-    t42 = tl.div_rn(t40, t41)
-    t43 = t42 * t37
-    t44 = t39 + 1.0
-    t45 = tl.div_rn(t1, t44)
-    t46 = x < 0.0
-    t47 = tl.where(t46, t43, t45)
-    return t47
+    t41 = tl.where(t39, t40, t1)
+    t42 = t38 * t37
+    t43 = t42 + 1.0
+    t44 = tl.div_rn(t41, t43)
+    t45 = tl.where(t39, t37, 1.0)
+    t46 = t44 * t45
+    return t46
 
 
 @triton.jit
@@ -115,13 +114,26 @@ def swiglu_0(X, X_0, X_1, Wg, Wg_0, Wg_1, Wu, Wu_0, Wu_1, Y, Y_0, Y_1, M, N, K):
             other=0.0,
         )
         g = tl.dot(X_shared2, Wg_shared, g)
-    G = g.to(tl.bfloat16).to(tl.float32)
-    U = u.to(tl.bfloat16).to(tl.float32)
+    g_0_32, g_32_64 = tl.split(tl.permute(tl.reshape(g, (64, 2, 32)), (0, 2, 1)))
+    u_0_32, u_32_64 = tl.split(tl.permute(tl.reshape(u, (64, 2, 32)), (0, 2, 1)))
+    G = g_0_32.to(tl.bfloat16).to(tl.float32)
+    U = u_0_32.to(tl.bfloat16).to(tl.float32)
+    j2 = 64 * jo + tl.arange(0, 32)
     tl.store(
-        Y + _at(i[:, None], Y_0) + _at(j[None, :], Y_1),
+        Y + _at(i[:, None], Y_0) + _at(j2[None, :], Y_1),
         (_silu(G) * U).to(tl.bfloat16),
-        mask=(i[:, None] < M) & (j[None, :] < N),
+        mask=(i[:, None] < M) & (j2[None, :] < N),
     )
+    j3 = 64 * jo + 32 + tl.arange(0, 32)
+    if 64 * jo + 32 < N:
+        G2 = g_32_64.to(tl.bfloat16).to(tl.float32)
+        U2 = u_32_64.to(tl.bfloat16).to(tl.float32)
+        Y_tile = (_silu(G2) * U2).to(tl.bfloat16)
+        tl.store(
+            Y + _at(i[:, None], Y_0) + _at(j3[None, :], Y_1),
+            Y_tile,
+            mask=(i[:, None] < M) & (j3[None, :] < N),
+        )
 
 
 def _check(name, tensor, dtype, shape):

@@ -1,4 +1,4 @@
-# Emitted by `python -m benchmarks.gpu_emit`.
+# Emitted by `python -m benchmarks.gpu_report.emit`.
 """transpose(A: f32[M, N], B: f32[N, M])
 
 Every operation rounds as written.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.gpu_schedules import case
+from benchmarks.gpu_report.schedules import case
 from tilec.codegen.triton import source
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_schedules import case
+from benchmarks.gpu_report.schedules import case
 from tilec.codegen.triton import emit, options_for
 from tilec.errors import MeasureError, ScheduleError
 from tilec.runtime.triton_jobs import capability, compile_all, installed, jobs

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks.gpu_emit import FOLDER
+from benchmarks.gpu_report.emit import FOLDER
 from tilec.runtime import triton_run
 
 pytestmark = pytest.mark.skipif(triton_run.available() is not None, reason=str(triton_run.available()))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks.gpu_schedules import CASES, Case, case
+from benchmarks.gpu_report.schedules import CASES, Case, case
 from tilec.codegen.triton import Options, emit
 from tilec.ir import interp
 from tilec.ir.arguments import written

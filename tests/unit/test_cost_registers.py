@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gpu_schedules import CASES
+from benchmarks.gpu_report.schedules import CASES
 from benchmarks.model import cublas
 from tests.handbuilt import gemm_silu_tiled
 from tilec.codegen.triton import emit, options_for

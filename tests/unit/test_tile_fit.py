@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_schedules import case
+from benchmarks.gpu_report.schedules import case
 from tilec.codegen.triton import Options, emit, options_for
 from tilec.cost.tile_fit import Needs, Operand, Product, Stored, TileBlock, needs
+from tilec.lower.slices import slices
 from tilec.search.gpu import block_of, misfit, predicted
 from tilec.targets import load
 
@@ -32,7 +33,8 @@ def block(r: dict[str, str]) -> TileBlock:
     left = Operand("A", m, k, width)
     products = tuple(Product(m, n, k, left, Operand(w, k, n, width), stages) for w in names)
     functions = 1 if r["kernel"] in ("gemm_silu", "swiglu") else 0
-    return TileBlock(warps, products, (Stored(m, n, 2),), functions, eight and int(r["capability"]) < 89)
+    cut = int(slices(m * n // (32 * warps), n)) if functions else 1
+    return TileBlock(warps, products, (Stored(m, n, 2, cut),), functions, eight and int(r["capability"]) < 89)
 
 
 def test_shared_bytes_are_equal() -> None:
@@ -65,7 +67,7 @@ def test_the_block_of_an_emitted_kernel() -> None:
     b = block_of(made.kernels[0], made)
     assert [(p.rows, p.columns, p.depth, p.stages) for p in b.products] == [(64, 64, 32, 3)] * 2
     assert {o.name for p in b.products for o in (p.left, p.right)} == {"X_shared", "Wg_shared", "Wu_shared"}
-    assert b.stored == (Stored(64, 64, 2),) and b.functions == 1 and not b.widened
+    assert b.stored == (Stored(64, 64, 2, slices=2),) and b.functions == 1 and not b.widened
     assert needs(b, 100) == Needs(3 * 12288 + 32, needs(b, 100).wanted, 64)
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gpu_emit import FOLDER, HEAD
-from benchmarks.gpu_schedules import CASES, Case, case
+from benchmarks.gpu_report.emit import FOLDER, HEAD
+from benchmarks.gpu_report.schedules import CASES, Case, case
 from tilec import api
 from tilec.codegen.triton import Options, emit, options_for
 from tilec.codegen.triton_shape import shaped
@@ -49,7 +49,7 @@ def test_every_kernel(c: Case) -> None:
             capture_output=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        if options == Options():  # what benchmarks/gpu.py runs is this; python -m benchmarks.gpu_emit writes it again
+        if options == Options():  # what benchmarks/gpu.py runs is this; python -m benchmarks.gpu_report.emit writes it again
             assert (FOLDER / f"{c.name}.py").read_text(encoding="utf-8") == HEAD + made.text
         assert [k.name for k in made.kernels] == [f"{s.program.name}_{n}" for n in range(len(made.kernels))]
         assert all(f"def {k.name}(" in made.text and f"{k.name}[(blocks,)](" in made.text for k in made.kernels)

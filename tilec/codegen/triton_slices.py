@@ -19,6 +19,7 @@ from tilec.ir.program import Address, Leaf, Program, Read
 from tilec.lower.instructions import Tile
 from tilec.lower.slices import keeps_values, slices
 
+
 def tile_operation(k: State, op: Tile) -> None:
     """One tile operation as lines of a kernel, in slices where that saves registers."""
     whole = Sum(k, op)

@@ -25,7 +25,8 @@ from tilec.cost.blockterms import BlockTerms
 from tilec.cost.residents import most_registers
 from tilec.cost.term import Term
 from tilec.cost.threadwork import ThreadWork
-from tilec.cost.tile_fit import LEAST_ROWS, MMA, epilogue_registers, keeps_values, loop_registers, matrix_unit
+from tilec.cost.tile_fit import LEAST_ROWS, MMA, TENSOR_ROWS, TMEM, epilogue_registers, loop_registers, matrix_unit
+from tilec.lower.slices import keeps_values, slices
 from tilec.targets import Target
 
 WORD = 4
@@ -103,13 +104,17 @@ def _tile(machine: Target, terms: BlockTerms, words: Any, threads: Any, value: A
     functions = sum(n for key, n, _ in terms.work if keeps_values(key.kind))
     divisions = sum(n for key, n, _ in terms.work if key.kind == "div")
     products = {c.target: c for c in terms.contractions}
-    epilogue = np.asarray(epilogue_registers(len(products), functions if rank > 1 else 0, divisions, outputs))
+    functions = functions if rank > 1 else 0
     if not products:
-        fitted = functions and rank > 1
-        return np.asarray(0.0) if fitted else outputs + CONSTANTS.addresses, epilogue, "fitted" if fitted else "counted"
+        epilogue = np.asarray(epilogue_registers(0, functions, divisions, outputs))
+        return np.asarray(0.0) if functions else outputs + CONSTANTS.addresses, epilogue, "fitted" if functions else "counted"
     sizes = {target: (number(c.m), number(c.n), number(c.k)) for target, c in products.items()}
     sums = np.maximum(sum(m * n for m, n, _ in sizes.values()) / threads, words)
     first = terms.contractions[0]
+    rows, columns, _ = sizes[first.target]
+    capability = int(float(machine.limits.compute_capability) * 10)
+    apart = (rows == TENSOR_ROWS) & (matrix_unit(capability) == TMEM)
+    epilogue = np.asarray(epilogue_registers(len(products), functions, divisions, outputs, columns, apart))
     if first.matrix is None or machine.peak("matrix", first.matrix) is None:
         square = sum(2 * np.sqrt(m * n / threads) for m, n, _ in sizes.values())
         return sums + square + CONSTANTS.addresses, epilogue, "counted"
@@ -118,7 +123,8 @@ def _tile(machine: Target, terms: BlockTerms, words: Any, threads: Any, value: A
         m, n, k = sizes[target]
         operands |= {c.operands[0]: m * k * c.operand_bytes, c.operands[1]: n * k * c.operand_bytes}
     share = sum(operands.values()) / WORD / threads
-    capability = int(float(machine.limits.compute_capability) * 10)
+    if functions:  # what lies apart is fetched slice by slice
+        sums = sums / np.where(apart, slices(outputs, columns), 1)
     eight = any(c.operand_bytes == 1 for c in products.values())
     wide, narrow = (loop_registers(u, capability, sums, share, eight) for u in (matrix_unit(capability), MMA))
-    return np.where(sizes[first.target][0] >= LEAST_ROWS, wide, narrow), epilogue, "fitted"
+    return np.where(rows >= LEAST_ROWS, wide, narrow), epilogue, "fitted"

@@ -6,12 +6,12 @@ Shared memory (rules read off machine code of Triton 3.9, which hold to the byte
 - of an 8-bit product on sm_90, the second operand lies in one more buffer for its transposition instead;
 - where an operand is computed in the loop, what it is computed from lies in S - 1 buffers like the other one, and it in one;
 - without a pipeline the two operands of one product, the largest pair (sm_100: and one barrier);
-- behind the loop, what of the output tile changes its owner before the store: the tile, halved for every register dimension that
-  both layouts have in common beyond those a wide access takes (3 of 2-byte elements on sm_80 and sm_89, 1 later); it uses the
-  same bytes again, so the larger of both counts.
+- behind the loop, what of the output tile (of a slice of it) changes its owner before the store: the tile, halved for every
+  register dimension that both layouts have in common beyond those a wide access takes (3 of 2-byte elements on sm_80 and sm_89,
+  1 later); and half of its sums where slices are cut across warps (wgmma). It uses the same bytes again: the largest counts.
 Registers: constant + accumulators + a share of the operands in flight per thread, fitted per kind of matrix unit to 285 compiled
-GEMM-like kernels (median error 3 %); and what elementwise work keeps per output element: four values for each elementary function
-and each division. More than 255 spill.
+GEMM-like kernels (median error 5 %); and what elementwise work keeps per output element: three or four values for each elementary
+function, four for each division. More than 255 spill.
 """
 
 from __future__ import annotations
@@ -182,9 +182,14 @@ def _moved(block: TileBlock, s: Stored, capability: int) -> int:
     kind = unit(capability, p)
     if kind == TMEM:
         return 0
-    s = replace(s, columns=s.columns // s.slices)
-    m, n, warps = int(log2(s.rows)), int(log2(s.columns)), int(log2(block.warps))
     row_warps, column_warps = _warps(p, block.warps, kind)
+    halved = 2 * s.rows * s.columns if s.slices > 1 and kind == WGMMA and column_warps > 1 else 0
+    return max(halved, _turned(block, replace(s, columns=s.columns // s.slices), kind, row_warps, column_warps, capability))
+
+
+def _turned(block: TileBlock, s: Stored, kind: str, row_warps: int, column_warps: int, capability: int) -> int:
+    """Of one slice."""
+    m, n, warps = int(log2(s.rows)), int(log2(s.columns)), int(log2(block.warps))
     a, b = int(log2(row_warps)), int(log2(column_warps))
     mine = {("n", 0), ("m", 3)} if kind == MMA or m > 3 else {("n", 0)}
     mine |= {("n", k) for k in range(3 + (b if kind == MMA else 0), n - (b if kind == WGMMA else 0))}
@@ -238,9 +243,7 @@ def loop_registers(kind: str, capability: int, sums: Any, operands: Any, eight: 
     return constant + (per_sum + (narrow if eight else 0.0)) * sums + per_operand * operands
 
 
-def epilogue_registers(
-    products: int, functions: int, divisions: int, outputs: Any, columns: Any = 0, apart: Any = False
-) -> Any:
+def epilogue_registers(products: int, functions: int, divisions: int, outputs: Any, columns: Any = 0, apart: Any = False) -> Any:
     """Registers per thread where elementary functions are evaluated, before rounding; 0 where none are. outputs: of one thread;
     columns: of the output tile. Numbers or arrays.
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_page import rendered
-from benchmarks.gpu_schedules import case
+from benchmarks.gpu_report.page import rendered
+from benchmarks.gpu_report.schedules import case
 from tilec import api, workloads
 from tilec.codegen.triton import emit, options_for
 from tilec.runtime.triton_jobs import Compiled, Job, capability, compile_all, jobs
@@ -26,7 +26,7 @@ from tilec.search.gpu import Built, Needs, emitted_candidates, misfit, predicted
 from tilec.search.result import Rejection, Tuned
 from tilec.targets import load
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 TARGETS = ("a100-sxm", "rtx-4090", "h100-sxm", "b200", "rtx-pro-6000")
 SIZES = {"M": 1024, "N": 12288, "K": 4096}
 SEARCHED = {"gemm_silu": ("acc",), "rowquant_gemm": ("acc",), "gemm": ("acc",)}
@@ -211,7 +211,3 @@ def collected(workers: int, known: dict[str, Any] | None = None) -> Iterator[dic
         if target in CHAIN and kernel == "rowquant_gemm":
             data["chain"]["rowquant_gemm"].append(fuse_or_store(tuned))
         yield data
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Writes benchmarks/gpu_kernels/: the kernels that benchmarks/gpu.py runs on a machine without tilec, and what it compares with.
 
-python -m benchmarks.gpu_emit
+python -m benchmarks.gpu_report.emit
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_schedules import CASES, Case
+from benchmarks.gpu_report.schedules import CASES, Case
 from tilec import api, workloads
 from tilec.codegen.triton import Options, emit
 from tilec.cost.price import price
@@ -25,12 +25,12 @@ from tilec.ir.dtypes import DTYPES, to_storage
 from tilec.ir.program import Program
 from tilec.search.gpu import Built, emitted_candidates
 
-FOLDER = Path(__file__).resolve().parent / "gpu_kernels"
+FOLDER = Path(__file__).resolve().parent.parent / "gpu_kernels"
 TARGET = "h200"
 CANDIDATES = 20
 PROFILED = ("gemm", "act_chain", "rmsnorm")
 SHAPES = {"1024×12288×4096": {"M": 1024, "N": 12288, "K": 4096}, "8192×8192×8192": {"M": 8192, "N": 8192, "K": 8192}}
-HEAD = "# Emitted by `python -m benchmarks.gpu_emit`.\n"
+HEAD = "# Emitted by `python -m benchmarks.gpu_report.emit`.\n"
 
 
 def exact_values(seed: int, shape: tuple[int, ...]) -> np.ndarray:
