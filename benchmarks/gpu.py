@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--only correctness,times,order,bytes] [--device cuda] [--out FILE.json] [--seconds 280]
 
-It needs neither tilec nor anything else: the kernels lie beside it in gpu_kernels/, made by `python -m benchmarks.gpu_report.emit`,
+It needs neither tilec nor anything else: the kernels lie beside it in gpu_kernels/ (`python -m benchmarks.gpu_report.emit`),
 with the model's figures, and with the reference's outputs, bit for bit, for inputs whose sums are exact in any order.
 
     correctness   every kernel at odd sizes with partial tiles: outputs equal the reference's bits

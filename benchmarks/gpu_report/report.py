@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     o = parser.parse_args(argv)
     data_file, page = ROOT / "docs" / "gpu.json", ROOT / "docs" / "gpu.md"
     known = json.loads(data_file.read_text(encoding="utf-8")) if o.part or o.resume else None
-    steps = [known] if o.part else collected(o.workers, known)
+    steps = [known] if known is not None and o.part else collected(o.workers, known)
     for data in steps:  # written after each search, so that an interrupted run leaves what it found
         data_file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         page.write_text(rendered(page.read_text(encoding="utf-8"), data), encoding="utf-8")

@@ -13,6 +13,7 @@ from tilec.ir import tree
 from tilec.ir.affine import Aff
 from tilec.ir.program import BLOCK_KINDS, Barrier, Buffer, Loop, Program
 from tilec.lower.instructions import For, If, Instruction, Launch, Sync, Tile
+from tilec.lower.nests import target_of
 
 
 @dataclass
@@ -68,6 +69,8 @@ class Kernel(State):
             first = launch.body[0].loop.var if isinstance(launch.body[0], For) else "i"
             raise self.refused(f'no loop is bound to blocks; the nearest that can: .bind("{first}", "block.x")')
         self.both = self.in_and_out(launch.body)
+        writes = Counter(target_of(op.action).buffer for op in _tiles(launch.body))
+        self.once = {b for b, n in writes.items() if n == 1}
         self.body(launch.body)
         name = self.names[launch.name]
         buffers = [b.name for b in program.buffers if b.name in self.touched]

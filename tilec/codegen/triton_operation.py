@@ -125,8 +125,11 @@ class Operation:
     def axes_of(self, a: Address) -> list[int]:
         return sorted(self.position[v] for e in a.index for v in e.names if v in self.position)
 
-    def fetched(self, a: Address, name: str) -> str:
-        """A tile of global memory in a variable; elements outside the bounds are zero."""
+    def fetched(self, a: Address, into: str | None = None) -> str:
+        """A tile of global memory in a variable (of the buffer `into`); elements outside the bounds are zero.
+
+        What the kernel only reads is not loaded again while the variable of an earlier load holds it.
+        """
         k, b = self.k, self.program.buffer[a.buffer]
         if a.buffer in k.stored:
             k.put("tl.debug_barrier()  # what other warps stored is read")
@@ -139,7 +142,18 @@ class Operation:
         if mask is not None:
             zero = "0" if DTYPES[b.dtype].kind == "int" or (k.bits and b.dtype in F8) else "0.0"
             arguments += [f"mask={mask}", f"other={zero}"]
+        held = next((b.loads[tuple(arguments)] for b in k.blocks if tuple(arguments) in b.loads), None)
+        if held is not None and into is None:
+            return held
+        name = (
+            k.fresh(f"{k.names[a.buffer]}_tile") if into is None else k.values[into].name if into in k.values else k.names[into]
+        )
+        if held is not None:
+            k.put(f"{name} = {held}")
+            return name
         k.line(*call(f"{name} = tl.load(", arguments, ")", k.block.depth))
+        if a.buffer not in k.both and (into is None or into in k.once):
+            k.block.loads[tuple(arguments)] = name
         return name
 
     def element(self, a: Address) -> Number:
@@ -149,7 +163,7 @@ class Operation:
         mine = self.axes_of(a)
         b = self.program.buffer[a.buffer]
         if b.memory == "global":
-            text = self.fetched(a, self.k.fresh(f"{self.k.names[a.buffer]}_tile"))
+            text = self.fetched(a)
             if any(loop.var in self.k.stages for loop in self.k.loops):
                 self.k.fed.append((tuple(self.axes[n].extent for n in mine), b.dtype))
         else:
@@ -235,8 +249,7 @@ class Operation:
             self.write(target, self.element(src))
             return
         if self.program.buffer[src.buffer].memory == "global" and self.axes_of(src) == self.order_of(src):
-            name = self.variable(target)
-            self.fetched(src, name)
+            name = self.fetched(src, target.buffer)
             bounds = tuple(self.bounds_of(target))
             k.values[target.buffer] = Value(name, self.extents_of(target), bounds, bounds)
             k.copied.add(target.buffer)

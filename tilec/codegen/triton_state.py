@@ -60,12 +60,13 @@ class Output:
 
 @dataclass
 class Block:
-    """Lines under construction, the names known in them, what was computed in them."""
+    """Lines under construction, the names known in them, what was computed and loaded in them."""
 
     depth: int
     known: set[str]
     lines: list[str] = field(default_factory=list)
     made: dict[tuple[str, Aff, Extent], str] = field(default_factory=dict)
+    loads: dict[tuple[str, ...], str] = field(default_factory=dict)
 
 
 class State:
@@ -103,6 +104,7 @@ class State:
         self.fed: list[tuple[tuple[Extent, ...], str]] = []  # tiles that a pipelined loop loads for values it computes
         self.copied: set[str] = set()  # tiles that a copy loaded
         self.both: set[str] = set()  # global buffers that the kernel reads and writes
+        self.once: set[str] = set()  # buffers that one operation writes
 
     def refused(self, why: str) -> ScheduleError:
         return ScheduleError(f'emit("triton"): {self.launch.name}: {why}')

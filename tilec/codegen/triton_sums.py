@@ -89,7 +89,7 @@ class Sum(Operation):
     def stored_tile(self, a: Address) -> str:
         """The tile itself, as a variable."""
         if self.program.buffer[a.buffer].memory == "global":
-            return self.fetched(a, self.k.fresh(f"{self.k.names[a.buffer]}_tile"))
+            return self.fetched(a)
         return self.held(a).name
 
     def factor(self, a: Address, first: int, second: int) -> str:
@@ -100,7 +100,7 @@ class Sum(Operation):
         bounds = k.bounds(summed)
         if self.program.buffer[a.buffer].memory == "global":
             among = self.axes_of(a)
-            text, zero, order = self.fetched(a, k.fresh(f"{k.names[a.buffer]}_tile")), bounds, among
+            text, zero, order = self.fetched(a), bounds, among
         else:
             value = self.held(a)
             text = value.name
