@@ -134,7 +134,7 @@ def main() -> int:
     for name, text in texts.items():
         (FOLDER / f"{name}.py").write_text(HEAD + text, encoding="utf-8")
     (FOLDER / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    np.savez_compressed(FOLDER / "expected.npz", **found.expected)
+    np.savez_compressed(FOLDER / "expected.npz", allow_pickle=False, **found.expected)
     print(f"{FOLDER}: {len(texts)} kernels")
     return 0
 
