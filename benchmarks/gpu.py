@@ -10,13 +10,16 @@ with the model's figures, and with the reference's outputs, bit for bit, for inp
     order         20 candidates of each size: predicted and measured order (Spearman)
     bytes         DRAM bytes by the profiler's counters (ncu, where it is there) against the model's, for 3 kernels
 
-Times: CUDA events, warm-up, the median of repeats, over rotating copies of the arrays that together exceed the L2 cache.
+Times: CUDA events, warm-up, the median of repeats, over rotating copies of the arrays that together exceed the L2 cache. The
+device is kept busy while the launches are queued, so that the time between two events is none of Python's. What fails says why in
+its place; the rest goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import glob
 import importlib.util
 import json
 import os
@@ -29,9 +32,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import triton
 
 FOLDER = Path(__file__).resolve().parent / "gpu_kernels"
 PARTS = ("correctness", "times", "order", "bytes")
+WARM_UP = 0.05  # s
+AHEAD = 20_000_000  # cycles that the device waits while launches are queued: about 10 ms
+COMPILING = 60  # s that the framework's compiler may take
 TORCH = {
     "f32": torch.float32,
     "f16": torch.float16,
@@ -70,8 +77,14 @@ def arguments(entry: dict, sizes: str, device: str, exact: bool) -> dict:
 
 def bits(tensor: torch.Tensor) -> np.ndarray:
     """The elements' bits as unsigned integers."""
-    kinds = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
-    return tensor.contiguous().view(kinds[tensor.element_size()]).cpu().numpy()
+    size = tensor.element_size()
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32}  # older PyTorch has no unsigned ones of more bytes
+    return tensor.contiguous().view(kinds[size]).cpu().numpy().view(f"u{size}")
+
+
+def failure(e: Exception) -> str:
+    """An exception in words."""
+    return f"{type(e).__name__}: {str(e).strip()[:300]}"
 
 
 def correctness(manifest: dict, device: str, ends: float) -> dict:
@@ -97,7 +110,7 @@ def correctness(manifest: dict, device: str, ends: float) -> dict:
                 wrong[output] = int(((got != want) & ~nan).sum())
             found[name] = wrong
         except Exception as e:
-            found[name] = f"{type(e).__name__}: {str(e)[:300]}"
+            found[name] = failure(e)
     return found
 
 
@@ -108,17 +121,26 @@ def decoded(raw: np.ndarray, like: torch.Tensor) -> np.ndarray:
 
 def seconds(call, sets: list, device: str, repeats: int = 20) -> float:
     """Median over launches, each on the next set of arrays."""
-    for n in range(3):
-        call(**sets[n % len(sets)])
-    times = []
     if device != "cuda":
+        call(**sets[0])
+        times = []
         for n in range(3):
             began = time.perf_counter()
             call(**sets[n % len(sets)])
             times.append(time.perf_counter() - began)
         return statistics.median(times)
+    call(**sets[0])  # compiles
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for n in range(200):  # until the clocks are up
+        call(**sets[n % len(sets)])
+        if n % 8 == 2:
+            torch.cuda.synchronize()
+            if time.perf_counter() - began > WARM_UP:
+                break
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
     torch.cuda.synchronize()
+    torch.cuda._sleep(AHEAD)
     for n, (start, end) in enumerate(events):
         start.record()
         call(**sets[n % len(sets)])
@@ -131,7 +153,7 @@ def rotating(entry: dict, sizes: str, device: str) -> list:
     """Copies of the arguments that together are at least four times the L2 cache, at most eight."""
     first = arguments(entry, sizes, device, False)
     size = sum(t.numel() * t.element_size() for t in first.values() if isinstance(t, torch.Tensor))
-    cache = torch.cuda.get_device_properties(0).L2_cache_size if device == "cuda" else 0
+    cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20) if device == "cuda" else 0
     count = min(8, max(1, -(-4 * cache // max(size, 1))))
     return [first, *(arguments(entry, sizes, device, False) for _ in range(count - 1))]
 
@@ -147,16 +169,19 @@ def times(manifest: dict, device: str, ends: float) -> dict:
         entry = group[0]
         sets = rotating(entry, "real", device)
         flops = 2 * entry["sizes"]["M"] * entry["sizes"]["N"] * entry["sizes"]["K"]
-        row = {"matmul, then silu": seconds(eager, sets, device)}
-        if device == "cuda" and time.monotonic() < ends - 60:
-            try:
-                row["compiled by the framework"] = seconds(torch.compile(eager), sets, device)
-            except Exception as e:
-                row["compiled by the framework"] = f"{type(e).__name__}: {str(e)[:200]}"
-        for candidate in group[:5]:
+        calls = {"matmul, then silu": lambda: eager}
+        if device == "cuda" and time.monotonic() < ends - COMPILING:
+            calls["compiled by the framework"] = lambda: torch.compile(eager)
+        for c in group[:5]:
+            calls[c["label"]] = lambda c=c: getattr(load(c["file"]), c["entry"])
+        row = {}
+        for label, made in calls.items():
             if time.monotonic() > ends:
                 break
-            row[candidate["label"]] = seconds(getattr(load(candidate["file"]), candidate["entry"]), sets, device)
+            try:
+                row[label] = seconds(made(), sets, device)
+            except Exception as e:
+                row[label] = failure(e)
         out[size] = {k: v if isinstance(v, str) else {"seconds": v, "tflops": flops / v / 1e12} for k, v in row.items()}
     return out
 
@@ -174,8 +199,8 @@ def order(manifest: dict, device: str, ends: float) -> dict:
                 took = seconds(getattr(load(candidate["file"]), candidate["entry"]), sets, device, repeats=10)
                 rows.append({"label": candidate["label"], "predicted": candidate["predicted"], "measured": took})
             except Exception as e:
-                rows.append({"label": candidate["label"], "error": f"{type(e).__name__}: {str(e)[:200]}"})
-        timed = [r for r in rows if "measured" in r]
+                rows.append({"label": candidate["label"], "error": failure(e)})
+        timed = [r for r in rows if "measured" in r and r["predicted"] is not None]
         agree = spearman([r["predicted"] for r in timed], [r["measured"] for r in timed]) if len(timed) > 2 else None
         out[size] = {"spearman": agree, "candidates": rows}
     return out
@@ -190,9 +215,15 @@ def spearman(a: list, b: list) -> float:
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
+def profiler() -> str | None:
+    """ncu on the path, or where its packages put it."""
+    places = ["/usr/local/cuda/bin/ncu", *sorted(glob.glob("/opt/nvidia/nsight-compute/*/ncu"), reverse=True)]
+    return shutil.which("ncu") or next((p for p in places if os.access(p, os.X_OK)), None)
+
+
 def dram_bytes(manifest: dict, device: str, ends: float) -> dict:
     """Bytes read and written at DRAM per kernel, by ncu on this script's --one, beside the model's bytes."""
-    ncu = shutil.which("ncu")
+    ncu = profiler()
     out = {}
     for name in manifest["profiled"]:
         row = {"model": manifest["cases"][name]["traffic"], "least": manifest["cases"][name]["least"]}
@@ -203,8 +234,11 @@ def dram_bytes(manifest: dict, device: str, ends: float) -> dict:
         else:
             argv = [ncu, "--csv", "--clock-control", "none", "--metrics", "dram__bytes_read.sum,dram__bytes_write.sum"]
             argv += ["--kernel-name", f"regex:^{manifest['cases'][name]['entry']}_", sys.executable, __file__, "--one", name]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=max(10, ends - time.monotonic()))
-            row["measured"] = counted(done.stdout) or f"ncu gave no counters: {(done.stderr or done.stdout).strip()[-200:]}"
+            try:
+                done = subprocess.run(argv, capture_output=True, text=True, timeout=max(10, ends - time.monotonic()))
+                row["measured"] = counted(done.stdout) or f"ncu gave no counters: {(done.stderr + done.stdout).strip()[-200:]}"
+            except (OSError, subprocess.TimeoutExpired) as e:
+                row["measured"] = failure(e)
         out[name] = row
     return out
 
@@ -241,7 +275,10 @@ def main(argv: list | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=280, help="no new measurement is begun after this long (default 280)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     o = parser.parse_args(argv)
-    manifest = json.loads((FOLDER / "manifest.json").read_text())
+    parts = o.only.split(",")
+    if wrong := [p for p in parts if p not in PARTS]:
+        parser.error(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
+    manifest = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
     if o.device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device here")
         return 2
@@ -249,11 +286,15 @@ def main(argv: list | None = None) -> int:
         one(manifest, o.one, o.device)
         return 0
     ends = time.monotonic() + o.seconds
-    results = {"device": torch.cuda.get_device_name() if o.device == "cuda" else o.device, "torch": torch.__version__}
+    name = torch.cuda.get_device_name() if o.device == "cuda" else o.device
+    results = {"device": name, "torch": torch.__version__, "triton": triton.__version__}
     run = {"correctness": correctness, "times": times, "order": order, "bytes": dram_bytes}
-    for part in o.only.split(","):
+    for part in parts:
         began = time.monotonic()
-        results[part] = run[part](manifest, o.device, ends)
+        try:
+            results[part] = run[part](manifest, o.device, ends)
+        except Exception as e:
+            results[part] = {"failed": failure(e)}
         print(f"# {part}: {time.monotonic() - began:.0f} s", flush=True)
         print(json.dumps(results[part], indent=1), flush=True)
         if o.out:

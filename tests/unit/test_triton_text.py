@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tilec.errors import ScheduleError
 from tilec.ir import tree
 from tilec.ir.program import Copy, Program
 from tilec.poly.prove import prove
+from tilec.search.recipes import derive
 
 
 def moved(program: Program, buffer: str, asynchronous: bool, k: str) -> Program:
@@ -152,3 +154,15 @@ def test_bound_sizes_need_no_masks() -> None:
     """Where tiles divide the sizes, no element is masked."""
     text = emit(case("gemm").schedule(M=128, N=128, K=64).program).text
     assert "mask" not in text and "tl.range(0, 2, num_stages=3)" in text
+
+
+@pytest.mark.parametrize("n", [0, 7, 19])
+def test_the_candidates_of_the_script_are_those_of_today(n: int) -> None:
+    """Of the files that benchmarks/gpu.py times, some are emitted again from their structure and knobs."""
+    manifest = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    for group in manifest["candidates"].values():
+        row = group[n]
+        s = api.workload("gemm_silu").schedule(reassociate="acc", **row["sizes"])
+        recipe = next(r for r in derive(s.program) if r.name == row["structure"])
+        made = emit(recipe.apply(s, row["knobs"]).program, options_for("h200", row["warps"]))
+        assert (FOLDER / f"{row['file']}.py").read_text(encoding="utf-8") == HEAD + made.text
