@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import subprocess
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,8 @@ import pytest
 from benchmarks.gpu_report.schedules import case
 from tilec.codegen.triton import emit, options_for
 from tilec.errors import MeasureError, ScheduleError
-from tilec.runtime.triton_jobs import capability, compile_all, installed, jobs
+from tilec.runtime.triton_jobs import Compiled, Job, _stored, capability, compile_all, jobs
+from tilec.runtime.triton_worker import ask, installed, pool, version, worker
 from tilec.targets import load
 
 TARGETS = {"a100-sxm": "HMMA", "rtx-4090": "HMMA", "h100-sxm": "HGMMA", "b200": "UTCHMMA", "rtx-pro-6000": "HMMA"}
@@ -38,9 +43,15 @@ def test_gemm_silu_everywhere(tmp_path: Path) -> None:
     again: list[tuple[int, int]] = []
     assert compile_all(every, 2, lambda done, total: again.append((done, total)), tmp_path) == found
     assert again == [(5, 5)]  # all known: nothing was compiled
-    for file in tmp_path.iterdir():
-        file.write_text("no json")
+    key = every[0].key(version())
+    good = (tmp_path / f"{key}.json").read_text(encoding="utf-8")
+    texts = ["no json", "[]", good.replace('"registers": ', '"x": 1, "y": '), good.replace('"matrix": ', '"matrix": 1, "x": ')]
+    for spoilt in texts:
+        (tmp_path / f"{key}.json").write_text(spoilt)
+        assert _stored(tmp_path / f"{key}.json", every[0]) is None
+    (tmp_path / f"{key}.json").write_text(good.replace('"registers": ', '"registers": "many", "shared": 1, "stack": ', 1))
     assert compile_all(every[:1], 1, None, tmp_path) == found[:1]  # a spoilt entry is made again
+    assert (tmp_path / f"{key}.json").read_text(encoding="utf-8") == good
 
 
 @needs_triton
@@ -72,3 +83,63 @@ def test_what_cannot_be_compiled_for() -> None:
 def test_without_triton() -> None:
     with pytest.raises(MeasureError, match=r"Triton is not installed: pip install 'tilec\[triton\]'"):
         compile_all(wanted("gemm", "h100-sxm"))
+
+
+def broken(first: str) -> Job:
+    """A job whose text does something else before its kernels are defined."""
+    job = wanted("transpose", "h100-sxm")[0]
+    return replace(job, text=job.text.replace("import triton\n", f"import triton\n{first}\n", 1))
+
+
+@needs_triton
+def test_a_compiler_that_dies_is_one_kernels_error(tmp_path: Path) -> None:
+    """Another process goes on with the others; the error is not kept."""
+    fine = wanted("transpose", "h100-sxm")[0]
+    found = compile_all([broken("import os; os.abort()"), fine], 1, None, tmp_path)
+    assert found[0].error == "Triton's process ended: killed by SIGABRT"
+    assert found[1].error is None and found[1].registers > 0
+    assert [p.name for p in tmp_path.iterdir()] == [f"{fine.key(version())}.json"]
+
+
+@needs_triton
+def test_what_a_compiler_prints_is_no_answer(tmp_path: Path) -> None:
+    loud = broken("import sys; print('{' * 200000); print('x' * 200000, file=sys.stderr)")
+    (got,) = compile_all([loud], 1, None, tmp_path)
+    assert got.error is None and got.registers > 0
+
+
+@needs_triton
+def test_an_interrupted_pool_leaves_no_process() -> None:
+    running = pool({str(n): asdict(broken("import time; time.sleep(600)")) for n in range(2)}, 2, limit=1)
+    key, answer = next(running)
+    assert key in ("0", "1") and answer == {"error": "compiling took more than 1 s", "died": True}
+    running.close()
+    mine = subprocess.run(["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
+    assert "triton_adapter" not in mine
+
+
+@needs_triton
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")  # where the folder should be
+    job = wanted("transpose", "h100-sxm")[0]
+    (got,) = compile_all([job], 1, None, tmp_path / "file" / "cache")
+    assert isinstance(got, Compiled) and got.error is None and got.registers > 0
+
+
+@needs_triton
+def test_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.0.1")
+    text = r"Triton 4\.0\.1 is installed; tilec works with >=3\.9,<3\.10: pip install 'tilec\[triton\]'"
+    with pytest.raises(MeasureError, match=text):
+        compile_all(wanted("transpose", "h100-sxm"))
+    with pytest.raises(MeasureError, match=text):
+        worker("interpret")
+
+
+@needs_triton
+def test_a_process_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("raise ImportError('libtriton.so: no such file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(MeasureError, match=r"Triton's process ended: ImportError: libtriton\.so: no such file"):
+        ask(worker("compile"), {})

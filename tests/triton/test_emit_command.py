@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.test_search_gpu import search
 from tilec.cli import main
-from tilec.runtime.triton_jobs import installed
 from tilec.runtime.triton_run import available, device_seconds
+from tilec.runtime.triton_worker import installed
 from tilec.search.gpu import compiled_best
 
 needs_triton = pytest.mark.skipif(not installed(), reason="Triton is not installed: pip install 'tilec[triton]'")

@@ -20,7 +20,7 @@ from tilec.ir.dtypes import to_storage
 from tilec.ir.program import Program
 from tilec.runtime import triton_run
 from tilec.runtime.process import kill_group
-from tilec.runtime.triton_jobs import worker
+from tilec.runtime.triton_worker import worker
 
 reason = triton_run.available()
 pytestmark = pytest.mark.skipif(reason is not None, reason=str(reason))

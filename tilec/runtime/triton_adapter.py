@@ -3,7 +3,7 @@
 A program of its own, `python -m tilec.runtime.triton_adapter compile|interpret|device`: one JSON request a line on standard
 input, one JSON answer a line on standard output. So tilec itself never imports Triton, several compilers run at once, and a
 crash stays outside.
-Written for Triton 3.9 (RANGE); tests/triton/test_adapter.py holds what is used here against the installed one.
+Written for Triton 3.9 (RANGE in triton_worker.py); tests/triton/test_adapter.py holds what is used here against the installed.
 
     compile     {text, kernel, signature: {parameter: type}, constants: {parameter: value}, divisible: [parameter],
                 capability: 90, options: {num_warps, num_stages, enable_fp_fusion}}
@@ -12,6 +12,7 @@ Written for Triton 3.9 (RANGE); tests/triton/test_adapter.py holds what is used 
                 outputs: [[name, dtype]]}
              -> {}
     device      {text, entry, device, arrays: [[parameter, dtype, shape]], others: {parameter: number}} -> {seconds}
+    hello    -> {}
     each     -> {error}
 
 PyTorch is imported for `interpret` only; `compile` puts an empty module in its place, since the launcher in the text names it.
@@ -23,7 +24,7 @@ are replaced (triton_interpreter.py) by exact conversions, which is what the har
 from __future__ import annotations
 
 import collections
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -34,7 +35,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-RANGE = ((3, 9), (3, 10))
 MATRIX = re.compile(r"\b(?:[HIQD]MMA|[HIQ]GMMA|UTC[A-Z]*MMA|OMMA)\b")
 MODE = sys.argv[1] if __name__ == "__main__" and len(sys.argv) > 1 else ""
 if MODE == "interpret":
@@ -47,31 +47,12 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 from triton.compiler import compile as triton_compile  # noqa: E402
 
-
-def version() -> tuple[int, int]:
-    """(major, minor) of the installed Triton."""
-    major, minor, *_ = triton.__version__.split(".")
-    return int(major), int(minor)
+from tilec.runtime.triton_load import load  # noqa: E402
 
 
 def tool(name: str) -> str:
     """A program that Triton ships: cuobjdump, nvdisasm, ptxas."""
     return str(Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / name)
-
-
-def load(text: str, folder: Path) -> types.ModuleType:
-    """The emitted file as a module (Triton reads its source back)."""
-    name = f"emitted_{abs(hash(text)):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def compiled(request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -119,24 +100,26 @@ def _output(argv: list[str]) -> str:
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
-    if not RANGE[0] <= version() < RANGE[1]:
-        print(json.dumps({"error": f"Triton {triton.__version__} is not in the supported range >=3.9,<3.10"}), flush=True)
-        return
+    """Answer requests until the input ends. What Triton and its tools print goes to a file: on standard output it would stand
+    among the answers, and nobody empties the pipe of standard error."""
+    answers = os.fdopen(os.dup(1), "w")
     answer = compiled
     if MODE == "interpret":
         answer = importlib.import_module("tilec.runtime.triton_interpreter").answered
     elif MODE == "device":
         answer = importlib.import_module("tilec.runtime.triton_device").timed
-    with tempfile.TemporaryDirectory(prefix="tilec-triton-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tilec-triton-") as folder, open(Path(folder) / "printed", "w") as printed:
+        for stream in (1, 2):
+            os.dup2(printed.fileno(), stream)
         os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "cache")
         for line in sys.stdin:
+            request = json.loads(line)
             try:
-                out = answer(json.loads(line), Path(folder))
+                out = {} if "hello" in request else answer(request, Path(folder))
             except Exception as e:
                 text = str(e).strip() or type(e).__name__
                 out = {"error": f"{type(e).__name__}: {text[-600:]}"}
-            print(json.dumps(out), flush=True)
+            print(json.dumps(out), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from tilec.runtime.triton_interpreter import TORCH, load_text
+from tilec.runtime.triton_interpreter import TORCH
+from tilec.runtime.triton_load import load
 
 WARM_UP, REPEATS, COPIES = 3, 20, 8
 AHEAD = 20_000_000  # cycles, about 10 ms
@@ -24,7 +25,7 @@ def timed(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     device = request["device"]
     if device == "cuda" and not torch.cuda.is_available():
         return {"error": "no CUDA device here"}
-    entry = getattr(load_text(request["text"], folder), request["entry"])
+    entry = getattr(load(request["text"], folder), request["entry"])
 
     def arrays() -> dict[str, Any]:
         made = {}

@@ -7,9 +7,6 @@ Imported by triton_adapter.py only, which has set TRITON_INTERPRET before Triton
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ import ml_dtypes
 import numpy as np
 import torch
 from triton.runtime import interpreter
+
+from tilec.runtime.triton_load import load
 
 TORCH = {
     "f64": torch.float64,
@@ -78,7 +77,7 @@ def install() -> None:
 def interpreted(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run the launcher of an emitted file on arrays from an .npz file; the outputs go to another one, as bits."""
     install()
-    module = load_text(request["text"], folder)
+    module = load(request["text"], folder)
     given = np.load(request["data"])
     arguments: dict[str, Any] = {}
     tensors: dict[str, torch.Tensor] = {}
@@ -104,16 +103,3 @@ def answered(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         install()
         return importlib.import_module("tilec.runtime.triton_device").timed(request, folder)
     return interpreted(request, folder)
-
-
-def load_text(text: str, folder: Path) -> types.ModuleType:
-    """The emitted file as a module."""
-    name = f"emitted_{abs(hash(text)):x}"
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

@@ -7,14 +7,8 @@ the given sizes specialises them: strides and sizes that are multiples of 16 are
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,12 +17,12 @@ from typing import Any
 from tilec.codegen.triton import Emitted
 from tilec.codegen.triton_kernel import KernelText
 from tilec.codegen.triton_value import F8
-from tilec.errors import MeasureError, ScheduleError
-from tilec.runtime.process import kill_group, start
+from tilec.errors import ScheduleError
+from tilec.runtime.triton_worker import pool, version
 from tilec.targets import Target
 from tilec.targets.host import cache_folder
 
-NEEDED = "Triton is not installed: pip install 'tilec[triton]'"
+LIMIT = 300.0  # s
 POINTER = {
     "f64": "fp64",
     "f32": "fp32",
@@ -82,11 +76,6 @@ class Compiled:
     tensor_memory: int = 0
     conversions: tuple[str, ...] = ()
     error: str | None = None
-
-
-def installed() -> bool:
-    """Is there a Triton to compile with?"""
-    return importlib.util.find_spec("triton") is not None
 
 
 def capability(target: Target) -> int:
@@ -153,20 +142,21 @@ def _job(emitted: Emitted, kernel: KernelText, sizes: Mapping[str, int], capabil
 
 
 def compile_all(
-    wanted: Sequence[Job], workers: int | None = None, progress: Progress | None = None, cache: Path | None = None
+    wanted: Sequence[Job],
+    workers: int | None = None,
+    progress: Progress | None = None,
+    cache: Path | None = None,
+    limit: float = LIMIT,
 ) -> list[Compiled]:
-    """Each job's result, in order; those known from the cache folder are not compiled again.
+    """Each job's result, in order; those known from the cache folder are not compiled again. limit: seconds for one.
 
     progress(done, total) is called after each. Raises MeasureError where Triton is missing or unsuitable; a kernel that does not
     compile has an `error`.
     """
     say = progress or (lambda done, total: None)
-    try:
-        version = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        raise MeasureError(NEEDED) from None
     folder = cache or cache_folder() / "triton"
-    keys = [job.key(version) for job in wanted]
+    installed_version = version()
+    keys = [job.key(installed_version) for job in wanted]
     found: dict[str, Compiled] = {}
     for key, job in zip(keys, wanted, strict=True):
         if key not in found and (old := _stored(folder / f"{key}.json", job)) is not None:
@@ -175,20 +165,26 @@ def compile_all(
     done = sum(key in found for key in keys)
     say(done, len(wanted))
     if todo:
-        for key, result in _pool(todo, workers or min(len(todo), os.cpu_count() or 1)):
-            found[key] = result
-            _store(folder / f"{key}.json", result)
+        count = workers or min(len(todo), os.cpu_count() or 1)
+        for key, answer in pool({key: asdict(job) for key, job in todo.items()}, count, limit):
+            found[key] = _result(todo[key], answer)
+            if not answer.get("died"):
+                _store(folder / f"{key}.json", found[key])
             done += keys.count(key)
             say(done, len(wanted))
     return [found[key] for key in keys]
 
 
 def _stored(path: Path, job: Job) -> Compiled | None:
+    """From the cache; None for what is not there and for what no run of tilec wrote."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return Compiled(**{**data, "conversions": tuple(data["conversions"]), "kernel": job.kernel})
+        found = Compiled(**{**data, "conversions": tuple(data["conversions"]), "kernel": job.kernel})
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    numbers = (found.registers, found.shared, found.stack, found.spills, found.instructions, found.tensor_memory)
+    whole = all(type(n) is int for n in (*numbers, *found.matrix.values())) if isinstance(found.matrix, dict) else False
+    return found if whole and isinstance(found.error, str | None) and found.capability == job.capability else None
 
 
 def _store(path: Path, result: Compiled) -> None:
@@ -200,40 +196,6 @@ def _store(path: Path, result: Compiled) -> None:
         part.replace(path)
     except OSError:
         return  # a cache that can't be written costs time only
-
-
-def _pool(todo: Mapping[str, Job], workers: int):
-    """(key, result) as they are ready, from that many compilers."""
-    waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    ready: queue.SimpleQueue[tuple[str, Compiled] | Exception] = queue.SimpleQueue()
-    for key in todo:
-        waiting.put(key)
-    for _ in range(workers):
-        waiting.put(None)
-    processes: list[subprocess.Popen[str]] = []
-
-    def work() -> None:
-        try:
-            process = worker("compile")
-            processes.append(process)
-            while (key := waiting.get()) is not None:
-                answer = ask(process, asdict(todo[key]))
-                ready.put((key, _result(todo[key], answer)))
-        except Exception as e:
-            ready.put(e)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-    for t in threads:
-        t.start()
-    try:
-        for _ in todo:
-            got = ready.get()
-            if isinstance(got, Exception):
-                raise got if isinstance(got, MeasureError) else MeasureError(f"compiling with Triton failed: {got}")
-            yield got
-    finally:
-        for process in processes:
-            kill_group(process)
 
 
 def _result(job: Job, answer: Mapping[str, Any]) -> Compiled:
@@ -251,33 +213,3 @@ def _result(job: Job, answer: Mapping[str, Any]) -> Compiled:
         tensor_memory=answer["tensor_memory"],
         conversions=tuple(answer["ptx_conversions"]),
     )
-
-
-def worker(mode: str) -> subprocess.Popen[str]:
-    """A process of the adapter."""
-    if not installed():
-        raise MeasureError(NEEDED)
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return start(
-        [sys.executable, "-W", "ignore", "-m", "tilec.runtime.triton_adapter", mode], env={"PYTHONPATH": os.pathsep.join(paths)}
-    )
-
-
-def ask(process: subprocess.Popen[str], request: Mapping[str, Any]) -> dict[str, Any]:
-    """One request, one answer; MeasureError when the process is gone."""
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-    except (BrokenPipeError, ValueError):
-        line = ""
-    if not line.startswith("{"):
-        kill_group(process)
-        text = (process.stderr.read() if process.stderr is not None else "").strip().splitlines()
-        raise MeasureError(f"Triton's process ended: {text[-1] if text else 'no message'}")
-    answer = json.loads(line)
-    if "supported range" in answer.get("error", ""):
-        raise MeasureError(answer["error"])
-    return answer

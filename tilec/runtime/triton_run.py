@@ -18,7 +18,7 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.runtime.numpy_run import Runner
 from tilec.runtime.process import kill_group
-from tilec.runtime.triton_jobs import NEEDED, ask, installed, worker
+from tilec.runtime.triton_worker import NEEDED, ask, installed, worker
 from tilec.schedule.schedule import HasProgram
 
 Arrays = dict[str, np.ndarray]
