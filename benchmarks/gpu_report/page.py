@@ -13,7 +13,7 @@ from tilec.report.tables import number
 
 def rendered(page: str, data: Mapping[str, Any]) -> str:
     """The page with every `<!-- NAME -->` … `<!-- end -->` filled again."""
-    parts = {"summary": summary, "table": table, "searched": searched, "chain": chain}
+    parts = {"summary": summary, "table": table, "timing": timing, "searched": searched, "chain": chain}
 
     def fill(found: re.Match[str]) -> str:
         return f"<!-- {found[1]} -->\n{parts[found[1]](data)}\n<!-- end -->"
@@ -101,6 +101,19 @@ def searched(data: Mapping[str, Any]) -> str:
         lines.append(row(target, len(here), failed(here), spill, f"{largest:,}", most))
     lines += ["", f"{len(mine)} kernels emitted, {failed(mine)} that fail for resources on their target."]
     return "\n".join(lines)
+
+
+def timing(data: Mapping[str, Any]) -> str:
+    """How long emitting and compiling take."""
+    found = data.get("timing")
+    if not found:
+        return "Not measured yet: `python -m benchmarks.gpu_report --part timing`."
+    return (
+        f"Emitting {found['kernel']} takes {found['emit'] * 1e3:.0f} ms (median of {found['repeats']}; the slowest of the "
+        f"{found['cases']} cases {found['slowest'] * 1e3:.0f} ms). {found['count']} candidates of its search on {found['target']} "
+        f"compile in {found['cold']:.0f} s on {found['cpus']} cores with an empty cache and in {found['cached']:.2f} s with a full "
+        "one (`python -m benchmarks.gpu_report --part timing`)."
+    )
 
 
 def chain(data: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
     python -m benchmarks.gpu_report                compile what is not cached, write docs/gpu.json and docs/gpu.md
     python -m benchmarks.gpu_report --resume       go on where an interrupted run stopped
     python -m benchmarks.gpu_report --part page    docs/gpu.md again from docs/gpu.json
+    python -m benchmarks.gpu_report --part timing  how long emitting and compiling take, onto the page
 
 No GPU is needed: kernels are compiled for an architecture, and the machine code is read.
 """
@@ -11,18 +12,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_report.page import rendered
-from benchmarks.gpu_report.schedules import case
+from benchmarks.gpu_report.schedules import CASES, case
 from tilec import api, workloads
 from tilec.codegen.triton import emit, options_for
 from tilec.runtime.triton_jobs import Compiled, Job, capability, compile_all, jobs
-from tilec.search.gpu import Built, Needs, emitted_candidates, misfit, predicted, ranked
+from tilec.search.gpu import Built, Needs, emitted_candidates, misfit, predicted, ranked, resident
 from tilec.search.result import Rejection, Tuned
 from tilec.targets import load
 
@@ -97,7 +101,6 @@ def lines_of(found: Sequence[Built], target: str) -> list[Line]:
 def triple(line: Line, c: Compiled) -> dict[str, Any]:
     """One row of the table."""
     machine = load(line.target)
-    threads = 32 * line.warps
     n = line.needs
     out: dict[str, Any] = {
         "kernel": line.kernel,
@@ -119,11 +122,10 @@ def triple(line: Line, c: Compiled) -> dict[str, Any]:
         "error": c.error,
     }
     if c.error is None:
-        real = api.occupancy(machine, threads=threads, registers=c.registers, shared_bytes=c.shared)
-        out["blocks_compiled"] = real.blocks
-        want = api.occupancy(machine, threads=threads, registers=n.registers, shared_bytes=n.shared)
-        out["blocks_predicted"] = want.blocks
-        out["fits"] = misfit(Needs(c.shared, c.registers, c.tensor_memory), machine, line.warps) is None
+        has = Needs(c.shared, c.registers, c.tensor_memory)
+        out["blocks_compiled"] = resident(has, machine, line.warps).blocks
+        out["blocks_predicted"] = resident(n, machine, line.warps).blocks
+        out["fits"] = misfit(has, machine, line.warps) is None
     return out
 
 
@@ -168,17 +170,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Hold the model against Triton's compiler; writes docs/gpu.json and docs/gpu.md."
     )
-    parser.add_argument("--part", choices=("page",), help="page: docs/gpu.md from docs/gpu.json, nothing is compiled")
+    text = "page: docs/gpu.md from docs/gpu.json, nothing is compiled; timing: how long emitting and compiling take (a minute)"
+    parser.add_argument("--part", choices=("page", "timing"), help=text)
     parser.add_argument("--resume", action="store_true", help="keep what docs/gpu.json holds, and add the searches it lacks")
     parser.add_argument("--workers", type=int, default=2, help="compilers at once (default 2)")
     o = parser.parse_args(argv)
     data_file, page = ROOT / "docs" / "gpu.json", ROOT / "docs" / "gpu.md"
     known = json.loads(data_file.read_text(encoding="utf-8")) if o.part or o.resume else None
+    if known is not None and o.part == "timing":
+        known["timing"] = timed(o.workers)
     steps = [known] if known is not None and o.part else collected(o.workers, known)
     for data in steps:  # written after each search, so that an interrupted run leaves what it found
         data_file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         page.write_text(rendered(page.read_text(encoding="utf-8"), data), encoding="utf-8")
     return 0
+
+
+def timed(workers: int, target: str = "h100-sxm", count: int = 20, repeats: int = 9) -> dict[str, Any]:
+    """Seconds: of emitting gemm_silu and the slowest case, and of compiling that many candidates, with a cache that is empty and
+    then full."""
+
+    def seconds(work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    slowest = 0.0
+    for c in CASES:
+        s = c.schedule()
+        slowest = max(slowest, statistics.median(seconds(lambda s=s: emit(s.program, options_for(target))) for _ in range(3)))
+    program = case("gemm_silu").schedule().program
+    emitting = statistics.median(seconds(lambda: emit(program, options_for(target))) for _ in range(repeats))
+    found = emitted_candidates(searched("gemm_silu", target), count)[0]
+    wanted = [job for b in found for job in jobs(b.emitted, SIZES, capability(load(target)))]
+    with tempfile.TemporaryDirectory() as folder:
+        cold, cached = (seconds(lambda: compile_all(wanted, workers, cache=Path(folder))) for _ in range(2))
+    return {
+        "kernel": "gemm_silu",
+        "target": target,
+        "cases": len(CASES),
+        "repeats": repeats,
+        "emit": emitting,
+        "slowest": slowest,
+        "count": len(found),
+        "cpus": workers,
+        "cold": cold,
+        "cached": cached,
+    }
 
 
 def collected(workers: int, known: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:

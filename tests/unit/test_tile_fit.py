@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,8 @@ from benchmarks.gpu_report.schedules import case
 from tilec.codegen.triton import Options, emit, options_for
 from tilec.cost.tile_fit import Needs, Operand, Product, Stored, TileBlock, needs
 from tilec.lower.slices import slices
-from tilec.search.gpu import block_of, misfit, predicted
+from tilec.runtime.triton_jobs import capability
+from tilec.search.gpu import block_of, misfit, predicted, resident
 from tilec.targets import load
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "triton_resources.csv"
@@ -71,6 +74,20 @@ def test_the_block_of_an_emitted_kernel() -> None:
     assert needs(b, 100) == Needs(3 * 12288 + 32, needs(b, 100).wanted, 64)
 
 
+def test_the_report_shows_the_rules_of_today() -> None:
+    """docs/gpu.json was predicted by the rules as they are: of its products the bytes, registers and spills."""
+    triples = json.loads((DATA.parents[2] / "docs" / "gpu.json").read_text(encoding="utf-8"))["triples"]
+    mine = [t for t in triples if t["kernel"] in ("gemm_0", "gemm_silu_0")]
+    for t in mine:
+        found = re.fullmatch(r"(\d+)×(\d+)×(\d+), (\d+) stages", t["tile"])
+        assert found is not None
+        tile = dict(zip(("BM", "BN", "BK", "stages"), found.groups(), strict=True))
+        number = capability(load(t["target"]))
+        n = needs(block({**tile, "warps": t["warps"], "kernel": t["kernel"][:-2], "capability": str(number)}), number)
+        assert (n.shared, n.registers, n.spills) == tuple(t[f"{x}_predicted"] for x in ("shared", "registers", "spills"))
+    assert len(mine) > 100
+
+
 def test_misfits_name_the_limit() -> None:
     h100 = load("h100-sxm")
     assert misfit(Needs(232_449, 64, 0), h100, 4) == "needs 232,449 B of shared memory per block; h100-sxm allows 232,448 B"
@@ -78,6 +95,14 @@ def test_misfits_name_the_limit() -> None:
     assert misfit(Needs(1024, 64, 1024), load("b200"), 4) == "needs 1024 columns of tensor memory; b200 has 512"
     assert "1,024 threads × 200 registers" in (misfit(Needs(1024, 200, 0), h100, 32) or "")
     assert misfit(Needs(1024, 64, 0), h100, 4) is None
+
+
+def test_blocks_share_tensor_memory() -> None:
+    b200 = load("b200")
+    two = resident(Needs(1024, 64, 256), b200, 4)
+    assert (two.blocks, two.warps, two.limiters) == (2, 8, ("tensor memory",))
+    assert two.fraction == 8 / 64
+    assert resident(Needs(1024, 64, 0), b200, 4).blocks > 2 and resident(Needs(100_000, 64, 64), b200, 4).limiters == ("shared",)
 
 
 @pytest.mark.parametrize("target", ["a100-sxm", "b200"])

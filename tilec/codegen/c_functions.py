@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from math import inf
 
 from tilec.codegen.c_avx512 import PREFIX, masked_step, operand, scaled
@@ -42,8 +41,7 @@ def function(h: Helpers, name: str, lanes: int) -> str:
 def simplified(f: Function) -> tuple[list[Step], str]:
     """The steps with the same bits in fewer operations, and the name of the result.
 
-    Equal steps are one. A clamp from above of what is never above is that itself. Where a choice is between a/d·s and b/d, the
-    choice is made before the division: (c ? a : b) / d · (c ? s : 1), as a product with 1 is exact.
+    Equal steps are one. A clamp from above of what is never above is that itself.
     """
     out: list[Step] = []
     same: dict[str, str] = {}
@@ -62,7 +60,7 @@ def simplified(f: Function) -> tuple[list[Step], str]:
                 same[s.name] = args[2]
                 continue
         out.append(made)
-    return _divided_once(out), same.get(f.result, f.result)
+    return out, same.get(f.result, f.result)
 
 
 def _most(known: dict[str, Step], name: str) -> float:
@@ -77,28 +75,6 @@ def _most(known: dict[str, Step], name: str) -> float:
         low = float(s.args[1])
         return min(low, _most(known, s.args[2])) if first is not None and first.op == "gt" else max(low, _most(known, s.args[2]))
     return inf
-
-
-def _divided_once(steps: list[Step]) -> list[Step]:
-    known = {s.name: s for s in steps}
-    uses = Counter(a for s in steps for a in s.args if isinstance(a, str))
-    out: list[Step] = []
-    for s in steps:
-        a, b = (known.get(str(x)) for x in s.args[1:]) if s.op == "select" else (None, None)
-        quotient = known.get(str(a.args[0])) if a is not None and a.op == "mul" else None
-        if a is None or b is None or quotient is None or quotient.op != "div" or b.op != "div" or quotient.args[1] != b.args[1]:
-            out.append(s)
-            continue
-        if any(uses[x.name] != 1 for x in (a, b, quotient)):
-            out.append(s)
-            continue
-        c, scale = s.args[0], a.args[1]
-        out = [x for x in out if x.name not in (a.name, b.name, quotient.name)]
-        out.append(Step(f"{s.name}n", "select", (c, quotient.args[0], b.args[0]), "f32"))
-        out.append(Step(f"{s.name}q", "div", (f"{s.name}n", b.args[1]), "f32"))
-        out.append(Step(f"{s.name}s", "select", (c, scale, 1.0), "f32"))
-        out.append(Step(s.name, "mul", (f"{s.name}q", f"{s.name}s"), "f32"))
-    return out
 
 
 def _type(dtype: str, lanes: int) -> str:

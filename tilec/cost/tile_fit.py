@@ -200,6 +200,8 @@ def _turned(block: TileBlock, s: Stored, kind: str, row_warps: int, column_warps
     theirs = {("n", k) for k in range(per)} | {("m", k) for k in range(down + warps, m)}
     common = len(mine & theirs)
     wide = int(log2(16 // s.width)) if capability < 90 or s.width != 2 else 1
+    if ("m", 3) in mine & theirs and s.rows * s.columns >= 128 * 32 * block.warps:
+        wide = 1  # as seen: less than the loop takes in every kernel of 128 outputs per thread
     return s.rows * s.columns * s.width >> max(0, common - wide)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilec.cost.occupancy import Occupancy, occupancy
+from tilec.cost.occupancy import Occupancy
 from tilec.report.tables import table
 from tilec.runtime.triton_jobs import Compiled
-from tilec.search.gpu import Needs, misfit
+from tilec.search.gpu import Needs, misfit, resident
 from tilec.targets import Target
 
 COLUMNS = ("kernel", "", "registers", "spills", "shared B", "blocks/SM", "warps", "limited by", "matrix instructions")
@@ -20,9 +20,10 @@ def compiled_data(
     """Plain data per kernel. products: does the kernel multiply matrices, so that matrix instructions are expected?"""
     out = []
     for c, n, multiplies in zip(kernels, predicted, products, strict=True):
-        real = _resident(machine, warps, c.registers, c.shared) if c.error is None else None
-        want = _resident(machine, warps, n.registers, n.shared)
-        problem = None if c.error is not None else misfit(Needs(c.shared, c.registers, c.tensor_memory), machine, warps)
+        has = Needs(c.shared, c.registers, c.tensor_memory) if c.error is None else None
+        real = resident(has, machine, warps) if has is not None else None
+        want = resident(n, machine, warps)
+        problem = misfit(has, machine, warps) if has is not None else None
         warnings = []
         if c.error is None and multiplies and not c.matrix:
             warnings.append(f"{c.kernel} multiplies matrices, and its machine code has no matrix instruction")
@@ -54,10 +55,6 @@ def compiled_data(
             }
         )
     return out
-
-
-def _resident(machine: Target, warps: int, registers: int | None, shared: int) -> Occupancy:
-    return occupancy(machine, 32 * warps, registers, shared)
 
 
 def _occupancy(o: Occupancy | None) -> dict[str, Any] | None:

@@ -44,10 +44,8 @@ class Built:
 
     def occupancies(self, predicted: bool = False) -> tuple[Occupancy, ...]:
         """Blocks per SM of each kernel, by what was compiled or predicted."""
-        threads = 32 * self.emitted.num_warps
-        if predicted:
-            return tuple(occupancy(self.target, threads, n.registers, n.shared) for n in self.needs)
-        return tuple(occupancy(self.target, threads, c.registers, c.shared) for c in self.compiled)
+        found = self.needs if predicted else [Needs(c.shared, c.registers, c.tensor_memory) for c in self.compiled]
+        return tuple(resident(n, self.target, self.emitted.num_warps) for n in found)
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,22 @@ def predicted(emitted: Emitted, machine: Target, sizes: Mapping[str, int]) -> tu
     """What each kernel of a file needs on a machine, by the rules."""
     number = capability(machine)
     return tuple(needs(block_of(k, emitted, sizes), number) for k in emitted.kernels)
+
+
+def resident(n: Needs, machine: Target, warps: int) -> Occupancy:
+    """Blocks per SM with those needs; tensor memory, which blocks on an SM share, is one more limit."""
+    found = occupancy(machine, 32 * warps, n.registers, n.shared)
+    most = TENSOR_COLUMNS // n.columns if n.columns else found.blocks
+    if most >= found.blocks:
+        return found
+    return replace(
+        found,
+        blocks=most,
+        warps=most * warps,
+        fraction=None if found.fraction is None else found.fraction * most / found.blocks,
+        limiters=("tensor memory",),
+        limits={**found.limits, "tensor memory": most},
+    )
 
 
 def misfit(n: Needs, machine: Target, warps: int) -> str | None:
