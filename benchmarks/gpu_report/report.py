@@ -249,3 +249,6 @@ def collected(workers: int, known: dict[str, Any] | None = None) -> Iterator[dic
         if target in CHAIN and kernel == "rowquant_gemm":
             data["chain"]["rowquant_gemm"].append(fuse_or_store(tuned))
         yield data
+    if "timing" not in data:
+        data["timing"] = timed(workers)
+        yield data

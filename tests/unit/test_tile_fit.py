@@ -119,6 +119,6 @@ def test_every_kernel_has_needs(target: str) -> None:
 def test_more_of_everything_needs_more() -> None:
     one = TileBlock(4, (Product(64, 64, 32, Operand("A", 64, 32, 2), Operand("W", 32, 64, 2), 3),), (Stored(64, 64, 2),))
     deeper = replace(one, products=(replace(one.products[0], stages=4),))
-    for capability in (80, 89, 90, 100, 120):
-        assert needs(deeper, capability).shared > needs(one, capability).shared
-        assert (needs(replace(one, functions=1), capability).wanted or 0) >= (needs(one, capability).wanted or 0)
+    for n in (80, 89, 90, 100, 120):
+        assert needs(deeper, n).shared > needs(one, n).shared
+        assert (needs(replace(one, functions=1), n).wanted or 0) >= (needs(one, n).wanted or 0)
