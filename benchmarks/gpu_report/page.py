@@ -110,9 +110,10 @@ def timing(data: Mapping[str, Any]) -> str:
         return "Not measured yet: `python -m benchmarks.gpu_report --part timing`."
     emit, slowest = (f"{found[k] * 1e3:.0f} ms" for k in ("emit", "slowest"))
     return (
-        f"Emitting {found['kernel']} takes {emit} (median of {found['repeats']}), the slowest of {found['cases']} kernels {slowest}. "
-        f"{found['count']} candidates of its search on {found['target']} compile in {found['cold']:.0f} s on {found['cpus']} cores "
-        f"with an empty cache, in {found['cached']:.2f} s with a full one (`python -m benchmarks.gpu_report --part timing`)."
+        f"Emitting {found['kernel']} takes {emit} (median of {found['repeats']}), the slowest of {found['cases']} kernels "
+        f"{slowest}. {found['count']} candidates of its search on {found['target']} compile in {found['cold']:.0f} s on "
+        f"{found['cpus']} cores with an empty cache, in {found['cached']:.2f} s with a full one "
+        "(`python -m benchmarks.gpu_report --part timing`)."
     )
 
 
