@@ -48,6 +48,11 @@ def test_the_text(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--target", "no-such"], "no-such"),
         (["--vector-bytes", "32"], "emit: backend triton has no --vector-bytes"),
         (["--warps", "3"], "a power of two from 1 to 32"),
+        (["--target", "host"], "host is no GPU with a compute capability"),
+        (["--compile", "--target", "host", "M=64", "N=64", "K=64"], "host is no GPU with a compute capability"),
+        (["--compile", "--target", "v100", "M=64", "N=64", "K=64"], "v100 has compute capability 7.0; compiled are 8.0"),
+        (["--target", ""], "unknown target ''"),
+        (["--workers", "2"], "emit: --workers belongs to --backend triton --compile"),
     ],
 )
 def test_mistakes(words: list[str], more: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 import tilec
+from tilec.errors import LegalityError
 from tilec.schedule.schedule import Schedule
 from tilec.search.gpu import emitted_candidates
 from tilec.search.recipes import derive
-from tilec.search.result import Tuned
+from tilec.search.result import Candidate, Row, Tuned
 
 
 def tiled(s: Schedule, BM: int, BN: int, stages: int) -> Schedule:
@@ -55,3 +60,18 @@ def test_what_does_not_fit_is_dropped_before_it_is_compiled() -> None:
     found, fallen = emitted_candidates(search(space={"BM": [64], "BN": [64], "stages": [4]}), 9, "rtx-4090")
     assert found and not fallen
     assert [b.needs[0].shared for b in found] == [3 * 8192] * 2
+
+
+def test_a_fault_is_no_rejection() -> None:
+    """What only tilec can be blamed for ends the search; a candidate that a person's space makes illegal is counted."""
+
+    def fault(row: Row) -> Candidate:
+        raise ZeroDivisionError(row.structure)
+
+    def refusal(row: Row) -> Candidate:
+        raise LegalityError(row.structure)
+
+    tuned = search(space={"BM": [64], "BN": [64], "stages": [2]})
+    with pytest.raises(ZeroDivisionError):
+        replace(tuned, build=fault).top(1)
+    assert replace(tuned, build=refusal).top(1) == [] and tuned.rejected["unknown"].count == 1

@@ -131,10 +131,15 @@ def test_refused(name: str) -> None:
 
 def test_options() -> None:
     program = case("gemm").schedule().program
-    with pytest.raises(ScheduleError, match="a power of two from 1 to 32"):
-        emit(program, Options(num_warps=3))
-    with pytest.raises(ScheduleError, match="a whole number >= 1"):
-        emit(program, Options(group=0))
+    for wrong in (3, 64, -4, True, 4.0, "4"):
+        with pytest.raises(ScheduleError, match="a power of two from 1 to 32"):
+            emit(program, Options(num_warps=wrong))  # pyright: ignore[reportArgumentType]
+    for wrong in (0, True, 2.0, 10**9):
+        with pytest.raises(ScheduleError, match="a whole number from 1 to 65,536"):
+            emit(program, Options(group=wrong))  # pyright: ignore[reportArgumentType]
+    for target in ("host", "tpu-v5e"):
+        with pytest.raises(ScheduleError, match=f"{target} is no GPU with a compute capability"):
+            options_for(target)
     assert options_for("a100-sxm").bytes_for_f8 and not options_for("rtx-4090").bytes_for_f8
     assert "first = pid" not in emit(program, Options(group=1)).text
     assert "num_warps=2," in emit(program, Options(num_warps=2)).text

@@ -25,6 +25,7 @@ from tilec.lower.instructions import For, If, Instruction, Lowered, lower
 from tilec.targets import Target, load
 
 WARPS = (1, 2, 4, 8, 16, 32)
+MOST_ROWS = 65_536  # side by side: their product with a count of columns stays an i32
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class Options:
 
     def checked(self) -> Options:
         """This, or ScheduleError for values that Triton does not take."""
-        if self.num_warps is not None and self.num_warps not in WARPS:
+        if self.num_warps is not None and (type(self.num_warps) is not int or self.num_warps not in WARPS):
             raise ScheduleError(f'emit("triton", num_warps={self.num_warps}): a power of two from 1 to 32')
-        if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 1:
-            raise ScheduleError(f'emit("triton", group={self.group}): a whole number >= 1')
+        if type(self.group) is not int or not 1 <= self.group <= MOST_ROWS:
+            raise ScheduleError(f'emit("triton", group={self.group}): a whole number from 1 to {MOST_ROWS:,}')
         return self
 
 
@@ -128,8 +129,11 @@ def source(
 
 
 def options_for(target: str | Target | None, num_warps: int | None = None, group: int = 8) -> Options:
-    """The options that suit a machine."""
-    limits = None if target is None else load(target).limits
+    """The options that suit a machine; ScheduleError for one that is no GPU."""
+    machine = None if target is None else load(target)
+    limits = None if machine is None else machine.limits
+    if machine is not None and limits is None:
+        raise ScheduleError(f'emit("triton"): {machine.name} is no GPU with a compute capability')
     old = limits is not None and tuple(map(int, limits.compute_capability.split("."))) < (8, 9)
     return Options(num_warps, group, old).checked()
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilec.cost.bulk import FIGURES
 from tilec.cost.cost import Cost
-from tilec.errors import ScheduleError
+from tilec.errors import InternalError, ScheduleError, TilecError
 from tilec.schedule.schedule import Schedule
 from tilec.search.space import Knobs
 
@@ -88,7 +88,7 @@ class Tuned:
     structures: int
     notes: tuple[str, ...]
     build: Callable[[Row], Candidate] = field(repr=False)
-    drop: Callable[[Row, Exception], None] = field(repr=False)
+    drop: Callable[[Row, TilecError], None] = field(repr=False)
     measurement: Any = None  # a search.measured.Measurement, where candidates were measured
     draft: Callable[[Row], Schedule] | None = field(default=None, repr=False)  # the schedule of a row, not proved
     _built: dict[int, Candidate] = field(default_factory=dict, repr=False)
@@ -112,7 +112,9 @@ class Tuned:
             if n not in self._built:
                 try:
                     self._built[n] = self.build(row)
-                except Exception as e:
+                except InternalError:
+                    raise
+                except TilecError as e:  # also what a person's own function raises; anything else is a fault of tilec
                     self.drop(row, e)
                     del self.rows[n]
                     self._built = {k if k < n else k - 1: v for k, v in self._built.items() if k != n}

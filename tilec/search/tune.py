@@ -121,9 +121,7 @@ def tune(
         judged = by_name[row.structure]
         return candidate(judged, opened, bound, {n: row.knobs[n] for n in judged.structure.space.names}, memo)
 
-    def drop(row: Row, e: Exception) -> None:
-        if not isinstance(e, TilecError):
-            raise e
+    def drop(row: Row, e: TilecError) -> None:
         rejected.add(_reason(e), 1, f"{row.structure}, {row.knobs}: {e}")
 
     result = Tuned(
