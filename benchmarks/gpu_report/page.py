@@ -112,7 +112,7 @@ def timing(data: Mapping[str, Any]) -> str:
     return (
         f"Emitting {found['kernel']} takes {emit} (median of {found['repeats']}), the slowest of {found['cases']} kernels "
         f"{slowest}. {found['count']} candidates of its search on {found['target']} compile in {found['cold']:.0f} s on "
-        f"{found['cpus']} cores with an empty cache, in {found['cached']:.2f} s with a full one "
+        f"{found['cpus']} cores with an empty cache, in {1e3 * found['cached']:.0f} ms with a full one "
         "(`python -m benchmarks.gpu_report --part timing`)."
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,3 +125,15 @@ def test_a_wrong_kernel_is_seen(process: subprocess.Popen[str]) -> None:
     assert wrong != made.text
     got = triton_run.interpreted(type(made)(**{**made.__dict__, "text": wrong}), arrays, sizes, {}, process)
     assert not same(got["C"], reference(s.program, arrays, sizes, {})["C"]).all()
+
+
+def test_a_slice_in_anothers_place_is_seen(process: subprocess.Popen[str]) -> None:
+    c = case("gemm_silu")
+    s = c.schedule()
+    sizes = dict(c.odd)
+    arrays = inputs(s.program, sizes, 1, exact=True)
+    made = emit(s.program)
+    wrong = made.text.replace("acc_0_32, acc_32_64 = tl.split(", "acc_32_64, acc_0_32 = tl.split(")
+    assert wrong != made.text
+    got = triton_run.interpreted(replace(made, text=wrong), arrays, sizes, {}, process)
+    assert not same(got["Y"], reference(s.program, arrays, sizes, {})["Y"]).all()

@@ -230,6 +230,8 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MeasureError, match=r"no C compiler: none of gcc, clang, cc is there.*The NumPy backend needs none"):
         compiler.find()
+    with pytest.raises(MeasureError, match="compiler=3: give the name or the path of a C compiler"):
+        compiler.find(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(MeasureError, match="no C compiler 'icc'"):
         compiler.find("icc")
     fake = tmp_path / "fakecc"

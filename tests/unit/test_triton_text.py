@@ -171,3 +171,20 @@ def test_the_candidates_of_the_script_are_those_of_today(n: int) -> None:
         recipe = next(r for r in derive(s.program) if r.name == row["structure"])
         made = emit(recipe.apply(s, row["knobs"]).program, options_for("h200", row["warps"]))
         assert (FOLDER / f"{row['file']}.py").read_text(encoding="utf-8") == HEAD + made.text
+
+
+@pytest.mark.parametrize(
+    ("name", "warps", "splits"), [("gemm_silu", 4, 1), ("gemm_silu", 8, 0), ("gemm", 4, 0), ("swiglu", 2, 6)]
+)
+def test_slices(name: str, warps: int, splits: int) -> None:
+    """More than 16 outputs per thread of an elementary function behind a product come in slices, each sum halved by itself."""
+    text = emit(case(name).schedule().program, Options(num_warps=warps)).text
+    assert text.count("tl.split(") == splits
+    slices = 1 + splits // (2 if name == "swiglu" else 1)
+    assert text.count("    if 64 * jo + ") == slices - 1
+
+
+def test_a_tile_that_a_variable_holds_is_not_loaded_again() -> None:
+    """X, which softmax only reads, twice without a copy; e, which it writes, after each barrier."""
+    body = emit(case("softmax_direct").schedule().program).text.split("def softmax_0(")[1]
+    assert body.count("tl.load(X + ") == 1 and body.count("tl.load(e + ") == 2

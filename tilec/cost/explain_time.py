@@ -40,7 +40,7 @@ def time_lines(c: Cost) -> list[str]:
         waves = one.waves(c.target) if one.is_bound else None
         if waves is not None:
             lines.append(
-                f"    {one.name}: {waves.blocks:,} blocks in {waves.waves} waves of {waves.resident:,} "
+                f"    {one.name}: {waves.blocks:,} blocks in {waves.waves} wave{'s' * (waves.waves != 1)} of {waves.resident:,} "
                 f"({float(waves.efficiency):.1%})"
             )
     if time.left_out:

@@ -68,7 +68,7 @@ def waves_plot(w: Waves) -> Picture:
         axes.set(xlabel="wave", ylabel="blocks at once", xlim=(-0.6, count - 0.4), ylim=(0, w.resident * 1.12))
         axes.set_xticks(range(count) if count <= 12 else range(0, count, max(1, count // 10)))
 
-    title = f"{w.blocks:,} blocks in {w.waves:,} waves of {w.resident:,}, {w.last:,} in the last: "
+    title = f"{w.blocks:,} blocks in {w.waves:,} wave{'s' * (w.waves != 1)} of {w.resident:,}, {w.last:,} in the last: "
     title += f"{float(w.efficiency):.1%} of the places filled"
     return Picture((Panel(title, 1.9, draw),))
 
