@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -289,3 +290,85 @@ def test_folders_that_hold_no_schedule(tmp_path: Path) -> None:
         tilec.load(tmp_path)
     with pytest.raises(MeasureError, match=r"can't be saved in"):
         f.save(description)
+
+
+@needs_compiler
+def test_what_was_loaded_can_be_saved_again(tmp_path: Path) -> None:
+    scaled.schedule().build("c", flags=("-O1",)).save(tmp_path / "first")
+    f = tilec.load(tmp_path / "first")
+    assert f.recipe.text and "-O1" in f.recipe.flags
+    f.save(tmp_path / "second")
+    for ending in ("c", "h", "so", "json"):
+        first, second = (tmp_path / folder / f"scaled.{ending}" for folder in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes(), ending
+
+
+def put(keys: str, value: object) -> Callable[[dict], None]:
+    """Change one entry of a description, named by its path."""
+
+    def change(data: dict) -> None:
+        *path, last = (int(k) if k.isdigit() else k for k in keys.split("."))
+        for k in path:
+            data = data[k]
+        data[last] = value
+
+    return change
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (put("format", True), "no format number"),
+        (put("name", "../elsewhere"), "no name: '../elsewhere'"),
+        (put("face.arrays.0.dtype", "f99"), "no dtype 'f99'"),
+        (put("face.arrays.0.shape.0", [1.5]), "no whole numbers"),
+        (put("face.arrays.0.shape.0", [0, [[[4], 0], 1]]), "no divisor: 0"),
+        (put("face.arrays.0.shape.0", [0, ["Q", 1]]), "unknown sizes"),
+        (put("face.arrays", []), "no arrays"),
+        (put("face.order", ["X"]), "the order of the parameters"),
+        (put("face.bound", [["P", -1]]), "a size or an alignment that is none"),
+        (put("face.memory", [3, True]), "a size or an alignment that is none"),
+        (put("entry", "main"), "entry 'main', not"),
+        (put("flags", "-O2"), "flags are a list"),
+        (put("flags", [2]), "are texts"),
+    ],
+)
+def test_damaged_descriptions_are_said(change: Callable[[dict], None], says: str, tmp_path: Path) -> None:
+    built().save(tmp_path)
+    description = tmp_path / "scaled.json"
+    data = json.loads(description.read_text())
+    change(data)
+    description.write_text(json.dumps(data))
+    with pytest.raises(MeasureError, match=r"is damaged: ValueError") as caught:
+        tilec.load(tmp_path)
+    assert says in str(caught.value)
+
+
+@needs_compiler
+def test_a_description_nested_without_end(tmp_path: Path) -> None:
+    built().save(tmp_path)
+    (tmp_path / "scaled.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(MeasureError, match=r"is damaged: RecursionError"):
+        tilec.load(tmp_path)
+    with pytest.raises(MeasureError, match=r"load\(3\): the path of a folder"):
+        tilec.load(3)  # type: ignore[arg-type]
+
+
+@needs_compiler
+def test_threads_of_a_callable_are_checked_when_they_change() -> None:
+    f = built()
+    for wrong in (0, 10**9, "2", 1.5, True):
+        with pytest.raises(ScheduleError, match="it must be an integer from 1 to 4096"):
+            f.threads = wrong
+    f.threads = 2
+    assert f.threads == 2
+    f.threads = None
+    assert f.threads >= 1
+
+
+@needs_compiler
+def test_a_masked_array_is_refused() -> None:
+    x = np.ma.masked_array(np.ones((2, 3), np.float32), mask=[[True, False, False]] * 2)
+    with pytest.raises(LanguageError, match="X is a masked array, whose mask would be ignored"):
+        built()(x, 0.5)

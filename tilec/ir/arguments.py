@@ -72,6 +72,8 @@ def check_arrays(program: Program, arrays: Mapping[str, Any]) -> dict[str, np.nd
             raise LanguageError(
                 f"{program.name}: {name} is a {type(array).__name__}; it must be a NumPy array of {want}, {b.dtype}[{shape}]"
             )
+        if isinstance(array, np.ma.MaskedArray):
+            raise LanguageError(f"{program.name}: {name} is a masked array, whose mask would be ignored: pass {name}.filled(…)")
         if array.dtype != want:
             raise LanguageError(
                 f"{program.name}: {name} has dtype {array.dtype}; {b.dtype}[{shape}] needs {want}"

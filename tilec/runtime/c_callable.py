@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import LanguageError, ScheduleError
+from tilec.errors import LanguageError
 from tilec.ir.arguments import call_order, signature, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
@@ -37,13 +37,13 @@ class Compiled:
         self,
         program: Program,
         function: CFunction,
-        made: Recipe | None,
+        made: Recipe,
         threads: int | None = None,
         pure: Sequence[str] | None = None,
         about: Callable[[], Mapping[str, Any]] | None = None,
     ):
         self.program, self.function, self.recipe = program, function, made
-        self.threads = check_threads(threads)
+        self.threads = threads
         self.pure = tuple(pure_outputs(program) if pure is None else pure)
         self.__name__ = self.__qualname__ = program.name
         self.__doc__ = f"{signature(program)}, scheduled, compiled from C"
@@ -52,12 +52,21 @@ class Compiled:
         self.schedule: Any = None  # how it runs, where tilec picked it
         self._quick = _Quick(program, self.pure, function)
 
+    @property
+    def threads(self) -> int:
+        """Of the parallel loops; None sets the default. ScheduleError for what is no number of threads."""
+        return self._threads
+
+    @threads.setter
+    def threads(self, threads: int | None) -> None:
+        self._threads = check_threads(threads)
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             values = self._quick.values(args)
             if values is not None:
                 arguments, sizes, results = values
-                self.function(arguments, sizes, self.threads)
+                self.function(arguments, sizes, self._threads)
                 return results
         packed: dict[str, Packed] = {}
         plain_args = [self._plain(a, packed) for a in args]
@@ -67,7 +76,7 @@ class Compiled:
         copies = {p.buffer: p.room.address for p in packed.values()}
         known = {**call.scalars, **call.sizes, **{p.name: copies.get(p.name) for p in self.function.face if p.kind == "packed"}}
         values = [address(call.arrays[p.name]) if p.kind == "array" else known[p.name] for p in self.function.face]
-        self.function(values, tuple(call.sizes[n] for n in self.function.sizes), self.threads)
+        self.function(values, tuple(call.sizes[n] for n in self.function.sizes), self._threads)
         return call.finish({n: call.arrays[n] for n in call.written})
 
     def _plain(self, a: Any, packed: dict[str, Packed]) -> Any:
@@ -97,8 +106,6 @@ class Compiled:
 
         Returns the paths. MeasureError where a file can't be written.
         """
-        if self.recipe is None:
-            raise ScheduleError(f"{self.program.name} was loaded from {self.function.path.parent}: copy that folder")
         about = self._about() if self._about else {}
         return save(self.program, self.recipe, self.function.path, self.pure, Path(folder), about)
 

@@ -17,10 +17,12 @@ from tilec.codegen.c_face import header, memory
 from tilec.errors import MeasureError
 from tilec.ir.affine import Aff, Constraint, Div
 from tilec.ir.arguments import required, signature, written
+from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Const
 from tilec.ir.program import Access, Buffer, Layout, Program, Statement
 from tilec.runtime.c_build import Recipe
 
+USUAL = ("format", "name", "signature", "entry", "face", "compiler", "flags", "vector_bytes", "machine")
 FORMAT = 1  # of the description; raised when an older tilec could misread it
 
 
@@ -93,6 +95,40 @@ def face_data(program: Program, pure: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def checked(data: Mapping[str, Any]) -> None:
+    """ValueError where a description can't be one that `save` wrote; what is missing or of another kind raises as Python does."""
+    arrays, scalars, sizes = data["face"]["arrays"], dict(data["face"]["scalars"]), data["face"]["sizes"]
+    bound, order, align = dict(data["face"]["bound"]), data["face"]["order"], data["face"]["memory"][0]
+    names = [a["name"] for a in arrays]
+    packed = [a["name"] for a in data["face"]["packed"]]
+    for name in (data["name"], *names, *scalars, *sizes, *bound):
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ValueError(f"no name: {name!r}")
+    every = [*names, *packed, *scalars, *sizes, *bound]
+    if not names or len(set(every)) != len(every):
+        raise ValueError("no arrays, or one name twice")
+    if sorted(order) != sorted([*names, *scalars]):
+        raise ValueError("the order of the parameters is not that of the arrays and scalars")
+    for dtype in (*(a["dtype"] for a in arrays), *(a["dtype"] for a in data["face"]["packed"]), *scalars.values()):
+        if dtype not in DTYPES:
+            raise ValueError(f"no dtype {dtype!r}")
+    if not all(type(v) is int and v >= 1 for v in bound.values()) or type(align) is not int or align < 1 or align & (align - 1):
+        raise ValueError("a size or an alignment that is none")
+    known = {*sizes, *bound}
+    for a in (*arrays, *data["face"]["packed"]):
+        if any(not e.names <= known for e in map(_aff, a["shape"])):
+            raise ValueError(f"the shape of {a['name']} has unknown sizes")
+    if not all(isinstance(x, str) for x in (data["entry"], data["machine"], data["compiler"], *data["flags"])):
+        raise ValueError("entry, machine, compiler and flags are texts")
+    if isinstance(data["flags"], str) or type(data["vector_bytes"]) is not int:
+        raise ValueError("flags are a list, vector_bytes an integer")
+
+
+def rest(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a description holds beside what every one does: the schedule, its costs."""
+    return {n: v for n, v in data.items() if n not in USUAL}
+
+
 def face(name: str, data: Mapping[str, Any]) -> tuple[Program, tuple[str, ...]]:
     """A program with the same parameters, and nothing inside: enough to check a call."""
     buffers, statements = [], []
@@ -129,8 +165,12 @@ def _aff_data(e: Aff) -> list[Any]:
 
 
 def _aff(data: list[Any]) -> Aff:
-    out = Aff(int(data[0]))
+    if any(type(n) is not int for n in (data[0], *(c for _, c in data[1:]))):
+        raise ValueError(f"no whole numbers: {data}")
+    out = Aff(data[0])
     for atom, c in data[1:]:
+        if not isinstance(atom, str) and (type(atom[1]) is not int or atom[1] < 1):
+            raise ValueError(f"no divisor: {atom[1]!r}")
         inner = Aff.of(atom) if isinstance(atom, str) else Aff(0, ((Div(_aff(atom[0]), atom[1]), 1),))
         out = out + inner * c
     return out
