@@ -408,6 +408,31 @@ def test_a_database_that_is_corrupt_newer_locked_or_a_folder(tmp_path: Path, mon
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("seconds", "fast"),
+        ("seconds", -1.0),
+        ("seconds", b"1"),
+        ("seconds", None),
+        ("spread", None),
+        ("samples", "many"),
+        ("detail", None),
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_measured_again(column: str, value: object, tmp_path: Path):
+    path, key = str(tmp_path / "d.sqlite"), Key("k", {"M": 1}, {"machine": "m"}, "text")
+    with Database(path) as store:
+        store.put(key, Entry(1.0, 0.1, 3))
+    with Database(path) as store:
+        assert store.get(key) == Entry(1.0, 0.1, 3)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"update results set {column} = ?", (value,))
+    connection.close()
+    with Database(path) as store:
+        assert store.get(key) is None
+
+
 def test_a_lock_in_the_middle_loses_nothing(tmp_path: Path):
     path = tmp_path / "x"
     a, b = (Key("k", {}, {}, name) for name in "ab")

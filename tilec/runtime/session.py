@@ -85,7 +85,7 @@ class Session:
         return self._until("ready", self.limits.run + 10, "its first run", self.limits.run)
 
     def time(self, seconds: float) -> dict[str, Any]:
-        """seconds (of one call, the mean), best, calls. Raises Failed."""
+        """seconds (of one call, the median), best, calls. Raises Failed."""
         self._send({"do": "time", "seconds": seconds})
         self._until("waiting", START, "starting to time")
         self._until("running", QUEUE, "waiting for the machine")
@@ -152,7 +152,9 @@ def _environment(job: Job, folder: Path) -> dict[str, str]:
     threads = str(job.options.threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-    return {**dict.fromkeys(names, threads), "OMP_DYNAMIC": "false", "PYTHONPATH": path, "TMPDIR": str(folder)}
+    # beside other work the system may leave a team's threads on one core for many calls: each gets a core of its own
+    places = {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores", "OMP_DYNAMIC": "false"}
+    return {**dict.fromkeys(names, threads), **places, "PYTHONPATH": path, "TMPDIR": str(folder)}
 
 
 @contextlib.contextmanager

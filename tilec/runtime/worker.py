@@ -6,7 +6,7 @@ standard input, answers JSON lines on standard output, each with its `event`:
     (start)                         prepared, then running, then ready: prepared (s), first (s, the first run), outputs (a digest)
     {"do": "save", "folder"}        done: the outputs lie in the folder
     {"do": "compare", "folder", "allowed": {name: x}}   compared: text, where an element is further from the saved one
-    {"do": "time", "seconds"}       waiting, running, then timed: seconds (of one call, mean), best, calls
+    {"do": "time", "seconds"}       waiting, running, then timed: seconds (of one call, median), best, calls
     {"do": "digest"}                digest: outputs, of the last run
 
 or `failed` with kind and text, after which the process ends. The end of standard input means that nobody waits any more: the
@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -99,17 +100,16 @@ class Candidate:
         return None
 
     def time(self, seconds: float) -> dict[str, Any]:
-        """Calls for about that long; at least one."""
-        spent, calls = 0.0, 0
-        best = float("inf")
-        while calls == 0 or spent < seconds:
+        """Calls for about that long; at least one. The first of several, in which threads wake up, does not count."""
+        times: list[float] = []
+        while not times or sum(times) < seconds:
             for n, values in self.initial.items():
                 self.arrays[n][...] = values
             began = time.perf_counter()
             self.call()
-            one = time.perf_counter() - began
-            spent, calls, best = spent + one, calls + 1, min(best, one)
-        return {"seconds": spent / calls, "best": best, "calls": calls}
+            times.append(time.perf_counter() - began)
+        counted = times[1:] or times
+        return {"seconds": median(counted), "best": min(counted), "calls": len(counted)}
 
 
 def main(job_file: str, lock_file: str) -> None:

@@ -48,6 +48,15 @@ class Key:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _sound(seconds: Any, spread: Any, samples: Any, failure: Any, detail: Any) -> bool:
+    """Can a row be what `put` wrote?"""
+    if not isinstance(detail, str) or not isinstance(samples, int) or not isinstance(spread, float):
+        return False
+    if failure is not None:
+        return isinstance(failure, str) and seconds is None
+    return isinstance(seconds, float) and 0 <= seconds < float("inf") and 0 <= spread < float("inf")
+
+
 class Database:
     """Entries by key. Every one is committed at once, so that an interruption loses none. path None: nothing is kept on disk.
 
@@ -100,7 +109,7 @@ class Database:
         self._close()
 
     def get(self, key: Key) -> Entry | None:
-        """What is kept under that key, or None."""
+        """What is kept under that key, or None: also for an entry that makes no sense, which is then measured again."""
         digest = key.digest
         if digest in self.memory:
             return self.memory[digest]
@@ -112,7 +121,7 @@ class Database:
             ).fetchone()
         except sqlite3.Error as e:
             raise MeasureError(self._refusal(e)) from None
-        return None if row is None else Entry(*row)
+        return None if row is None or not _sound(*row) else Entry(*row)
 
     def put(self, key: Key, entry: Entry, about: Mapping[str, Any] | None = None) -> None:
         """Keep an entry, in place of an older one. about: plain data for people."""

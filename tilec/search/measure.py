@@ -1,7 +1,7 @@
 """Timing candidates: compiled and checked side by side, timed in turn, again and again, as long as time is left.
 
-Every candidate runs in a process of its own (runtime/session.py). A sample is the mean of as many calls as fit in a fiftieth of a
-second; candidates are sampled in turn, so that what disturbs the machine disturbs all of them; a candidate's time is the median
+Every candidate runs in a process of its own (runtime/session.py). A sample is the median of as many calls as fit in a fiftieth of
+a second; candidates are sampled in turn, so that what disturbs the machine disturbs all of them; a candidate's time is the median
 of its samples. Ones that are clearly slower than the best are given up after three. Candidates within noise of the best are
 ties: among them the simplest is kept.
 """
