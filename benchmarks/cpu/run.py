@@ -48,7 +48,7 @@ STARTING = 240.0  # seconds for the first call: a peer may compile
 CALLING = 60.0
 SLICE = 0.1  # seconds of calls in one turn
 FAR = 4.0  # a peer so many times slower than the fastest one has its first turn only
-ROW = 60.0  # seconds of turns after which no further round begins
+ROW = 30.0  # seconds of turns after which no further round begins
 
 
 class Worker:
