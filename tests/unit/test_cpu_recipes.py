@@ -249,3 +249,12 @@ def test_the_face():
         tilec.pick(tilec.workload("gemm"), "h200", M=64, N=64, K=64)
     with pytest.raises(ScheduleError, match="the first argument is a kernel"):
         tilec.compile("gemm")  # type: ignore[arg-type]
+
+
+def test_the_next_row_is_asked_for_while_this_one_is_computed():
+    chosen = {"M": 5, "N": 130}
+    picked = pick(tilec.workload("softmax").program, ZEN4, sizes=chosen, reassociate="total")
+    lines = [line.strip() for line in str(picked.schedule).splitlines()]
+    at = next(n for n, line in enumerate(lines) if line.startswith("prefetch X[i + 1, "))
+    assert any("exp(X[i, " in line for line in lines[at : at + 6])
+    same(picked.schedule.program, None, **chosen)

@@ -12,7 +12,7 @@ from tilec.schedule.names import display, find_loop
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import WIDEST_LANES, Core, innermost, results, streamed, vectorised
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
-from tilec.search.inputs import private, wide
+from tilec.search.inputs import private, row_inputs, wide
 from tilec.search.nests import Group
 from tilec.search.tiles import handed_on, inlined
 
@@ -29,6 +29,8 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
     outer = path_of(s.program, q)[:1] if rest else path_of(s.program, q)[: len(first.band)]
     row = outer[-1]
     s = vectorised(row_steps(s, group, row, core))
+    for name in row_inputs(s.program, f"{q}.{row}"):
+        s = asked_ahead(s, name, f"{q}.{row}", group)
     for name in results(s.program):
         written = next((nest for nest in group if name in nest.written), None)
         if (
@@ -49,6 +51,16 @@ def row_steps(s: Schedule, group: Group, row: str, core: Core) -> Schedule:
     for name in statements:
         s = reduced(s, name, row, core)
     return lanes(s, row, core, statements)
+
+
+def asked_ahead(s: Schedule, name: str, row: str, group: Group) -> Schedule:
+    """The next row of an input, which several steps read, fetched while the last of them computes: the first finds it near."""
+    readers = [n for nest in group for n in nest.statements if any(a.buffer == name for a in s.program.statement[n].reads)]
+    path = path_of(s.program, readers[-1])
+    try:
+        return s.prefetch(name, at=f"{readers[-1]}.{path[-2]}", distance=1, of=row)
+    except ScheduleError:  # a row of two loops only, or of no constant length
+        return s
 
 
 def distributed(s: Schedule, row: str, statements: Sequence[str]) -> Schedule:
