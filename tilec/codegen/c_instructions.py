@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf, prod
 
 from tilec.codegen.c_groups import Groups, Run, turn, weave
 from tilec.codegen.c_helpers import Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
+from tilec.ir.affine import Aff
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
 from tilec.ir.program import Address, Leaf, Loop, Prefetch
 from tilec.ir.tree import loops, sites
@@ -17,6 +19,7 @@ _REGISTER = {4: "_mm", 8: "_mm256", 16: "_mm512"}
 _INTEGER = {4: "__m128i", 8: "__m256i", 16: "__m512i"}
 _FLOAT = {4: "__m128", 8: "__m256", 16: "__m512"}
 BIASED = "vpdpbusd"  # its left operand has no sign
+MOST_SUMS = 256  # vectors of sums kept on the stack
 
 
 @dataclass
@@ -27,6 +30,8 @@ class Around:
     header: str
     place: Place
     line: int
+    bounds: frozenset[str]  # variables that its bounds depend on
+    most: int  # its variable is below; 0: no constant says so
     sums: dict[tuple[str, str], str] = field(default_factory=dict)  # of (loop, vector): the variable
 
 
@@ -94,7 +99,10 @@ class Instructed(Groups):
         found = list(sites(node.body))
         biased = [s for s in found if any(x.instruction == BIASED for x in s.loops)]
         if biased:
-            self.around.append(Around(node, header, place, len(self.lines)))
+            ends = [*place.affs(node.lower), *place.affs(node.upper)]
+            names = frozenset[str]().union(*(e.names for e in ends)) - {*self.program.sizes}
+            below = min(place.most(e) for e in place.affs(node.upper)) if node.lower == (Aff(0),) else 0
+            self.around.append(Around(node, header, place, len(self.lines), names, int(below) if below < MOST_SUMS else 0))
             self.lines.append("")
             if node.kind == "serial" and len(biased) == sum(not isinstance(s.action, Prefetch) for s in found):
                 self.owed = {}
@@ -102,41 +110,53 @@ class Instructed(Groups):
 
     def closed(self, node: Loop, kept: dict[str, Owed] | None) -> None:
         """Behind a C loop: accumulators are settled. The sums of b are made in front of the outermost loop in whose iterations
-        they are the same."""
+        they are the same; where b moves with loops inside that one, for all of their iterations."""
         owed, self.owed = self.owed or {}, kept
         if not self.around or self.around[-1].loop is not node:
             return
         mine = self.around[-1]
         for o in owed.values():
-            at = mine
+            at, along = mine, ()
+            passed: tuple[Around, ...] = ()
+            inner = {mine.loop.var}
             for outer in reversed(self.around[:-1]):
-                if not self._steady(o, outer, mine):
+                if not self._keeps(o, outer):
                     break
-                at = outer
+                inner.add(outer.loop.var)
+                if outer.loop.var in o.moves | mine.bounds:
+                    passed = (outer, *passed)
+                elif _copies(passed) <= MOST_SUMS and not any(x.bounds & inner for x in passed):
+                    at, along = outer, passed
             old, _ = self.raw(o.target, o.place)
-            self.put(o.target, f"{old} - {self._sums(o, mine, at)}", replace(o.place, depth=mine.place.depth), "  // the bias")
+            sums = self._sums(o, mine, at, along)
+            self.put(o.target, f"{old} - {sums}", replace(o.place, depth=mine.place.depth), "  // the bias")
         self.around.pop()
         if not self.lines[mine.line]:
             del self.lines[mine.line]
 
-    def _steady(self, o: Owed, outer: Around, mine: Around) -> bool:
-        """Is the sum of b over my iterations the same in all iterations of an outer loop?"""
-        var, inside = outer.loop.var, {x.var for _, x in loops((outer.loop,))}
-        bounds_ = frozenset[str]().union(*(mine.place.aff(e).names for e in (*mine.loop.lower, *mine.loop.upper)))
-        same = outer.loop.kind in ("serial", "unrolled") and var not in o.moves | bounds_
+    def _keeps(self, o: Owed, outer: Around) -> bool:
+        """Does b hold the same elements during all of an outer loop?"""
+        inside = {x.var for _, x in loops((outer.loop,))}
         b = self.program.buffer[o.operand]
-        return same and b.owner not in inside and b.name not in written_buffers(outer.loop)
+        serial = outer.loop.kind in ("serial", "unrolled")
+        return serial and b.owner not in inside and b.name not in written_buffers(outer.loop)
 
-    def _sums(self, o: Owed, mine: Around, at: Around) -> str:
-        """The variable with 128 times the sum over my iterations of a vector of b, made in front of a loop around them."""
+    def _sums(self, o: Owed, mine: Around, at: Around, along: tuple[Around, ...]) -> str:
+        """128 times the sum over my iterations of a vector of b, made in front of a loop; an array over the loops `along`."""
+        index = "".join(f"[{self.names[x.loop.var]}]" for x in along)
         known = at.sums.get((mine.header, o.loaded))
         if known is None:
             lanes, step = o.place.width, INDENT * at.place.depth
-            name = at.sums[mine.header, o.loaded] = known = self.new("bias")
+            known = at.sums[mine.header, o.loaded] = self.new("bias")
+            name, kind = f"{known}{index}", self.helpers.type("i32", lanes)
             call = f"{product(self.helpers, INSTRUCTIONS[BIASED], lanes)}({name}, {self._bias(lanes)}, {o.loaded});"
-            made = (f"{self.helpers.type('i32', lanes)} {name} = {{0}};", mine.header, f"{INDENT}{name} = {call}", "}")
+            made = [f"{name} = ({kind}){{0}};", mine.header, f"{INDENT}{name} = {call}", "}"]
+            for x in reversed(along):
+                made = [x.header, *(INDENT + line for line in made), "}"]
+            shape = "".join(f"[{x.most}]" for x in along)
+            made = [f"{kind} {known}{shape};", *made]
             self.lines[at.line] = "\n".join([*filter(None, [self.lines[at.line]]), *(step + line for line in made)])
-        return known
+        return f"{known}{index}"
 
     def _moving(self, wanted: Instruction, b: str, run: Run, cut: str | None, place: Place) -> tuple[str, tuple[int, ...]]:
         """The groups of all lanes, and the position of each element of the loop in them."""
@@ -168,14 +188,25 @@ class Instructed(Groups):
         return self.named(text, h.type("i32", lanes), self.names[a], place)
 
 
+def _copies(passed: tuple[Around, ...]) -> float:
+    """The iterations of loops that b moves with."""
+    return prod(x.most or inf for x in passed)
+
+
 def spread(h: Helpers, wanted: Instruction, short: str, lanes: int) -> str:
     """The neighbours at p as one 32-bit group, in every lane."""
     t = h.type("i32", lanes)
     if short == "i8" and wanted.depth == 2:
         body = f"return {h.splat('i32', lanes)}((i32)((u32)(u16)(i16)p[0] | (u32)(i32)p[1] << 16));"
     else:
-        flip = f" ^ {h.splat('i32', lanes)}((i32)0x80808080)" if wanted.name == BIASED else ""
-        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}(v){flip};"
+        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}(v);"
+        if wanted.name == BIASED:  # by the vector unit: as an operator it would be done before the element is spread
+            m, integer = _REGISTER[lanes], _INTEGER[lanes]
+            width = {4: 128, 8: 256, 16: 512}[lanes]
+            fast = f"return ({t}){m}_xor_si{width}(({integer}){h.splat('i32', lanes)}(v), {m}_set1_epi8(-128));"
+            plain = f"return {h.splat('i32', lanes)}(v) ^ {h.splat('i32', lanes)}((i32)0x80808080);"
+            macro = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512F__"}[lanes]
+            body = "i32 v;\nmemcpy(&v, p, sizeof v);\n" + under(macro, fast, plain)
     name = f"{'biased' if wanted.name == BIASED else 'group'}_{wanted.depth}{short}_{t}"
     return h.define(name, t, f"const {short} *p", body)
 

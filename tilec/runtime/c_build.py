@@ -36,7 +36,7 @@ FLAGS = (
 )
 # gcc keeps the order of the text on x86: a function of fifty dependent steps, then the next vector's. The steps of several
 # vectors side by side hide each other's latencies (a quarter less time for silu). Tiles of accumulators are so already, and
-# spill; those of dot products leave registers, and have the same number of elementary functions for half of the work
+# spill; those of bf16 dot products leave registers, and have the same number of elementary functions for half of the work
 INTERLEAVING = ("-fschedule-insns", "-fsched-pressure", "--param=sched-pressure-algorithm=2")
 # with the prices of -mtune=native gcc 12 gives the row of a right operand back to memory on Zen: of a tile of 4 x 48, every
 # multiply-add loads its own vector (12 instead of 3 for each k, and half of them cross a line: twice the time)
@@ -84,7 +84,7 @@ def recipe(
     width = vector_bytes or widest(found.path)
     threads = ("-fopenmp",) if c_face.uses_threads(program) else ()
     tiles = any(b.memory == "register" and len(b.shape) > 1 for b in program.buffers)
-    dots = any(loop.instruction and INSTRUCTIONS[loop.instruction].depth > 1 for _, loop in loops(program.body))
+    dots = any(loop.instruction and INSTRUCTIONS[loop.instruction].operand == "bf16" for _, loop in loops(program.body))
     gcc = found.kind == "gcc"
     order = (*(TUNING if gcc else ()), *(INTERLEAVING if gcc and ((dots and width == 64) or not tiles) else ()))
     text = text or c_source.emit(program, width)

@@ -16,7 +16,7 @@ from tilec.ir.affine import Aff
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Binary, Cast, Expr, Load
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
-from tilec.ir.program import Loop, Program
+from tilec.ir.program import Address, Leaf, Loop, Program
 from tilec.ir.tree import Position, at, sites
 from tilec.schedule.names import display
 from tilec.schedule.placement_uses import uses
@@ -29,6 +29,7 @@ from tilec.search.tiles import handed_on, inlined, tile_knobs
 
 MOST_ROWS = 12  # of a micro-tile
 BLOCK = 2048  # bytes of a row of the left operand that lie together, where k is not cut
+AHEAD = 8  # groups of the right operand that are asked for before they are used
 COPIED = 64  # bytes that are copied at once
 
 
@@ -132,7 +133,11 @@ def choose_dots(program: Program, group: Group, core: Core, d: Dots, ahead: froz
     ahead = ahead & frozenset(d.rights)
     if n and -(-n // nr) < 2 * core.cores and m >= 4 * mr * core.cores:
         return Blocks(mr, nr, -(-n // nr) * nr, kc, "rows", core.chunks(m, mr, 16 * mr), ahead=ahead)
-    return Blocks(mr, nr, core.chunks(n, nr, most) if n else most, kc, ahead=ahead)
+    nc = core.chunks(n, nr, most) if n else most
+    mc = -(-m // mr) * mr or 16 * mr
+    if kc and 4 * mc * nc > core.l2 // 8:  # the sums of a piece stay in the second-level cache from block to block
+        mc = max(mr, core.l2 // 8 // (4 * nc) // mr * mr)
+    return Blocks(mr, nr, nc, kc, MC=mc if kc else 0, ahead=ahead)
 
 
 def dot_group(s: Schedule, group: Group, b: Blocks, d: Dots) -> Schedule:
@@ -153,7 +158,7 @@ def dot_group(s: Schedule, group: Group, b: Blocks, d: Dots) -> Schedule:
     jc, jr, jl, io, ii, ic, jx, ix = fresh(s, "jc", "jr", "jl", "io", "ii", "ic", "jx", "ix")
     s = s.split(f"{q}.{columns}", b.NC, into=(jc, jx)).split(f"{q}.{jx}", b.NR, into=(jr, jl))
     outer = [*batch, jc]
-    if b.across == "rows":
+    if b.MC:
         s = s.split(f"{q}.{rows}", b.MC, into=(ic, ix)).split(f"{q}.{ix}", b.MR, into=(io, ii))
         outer.append(ic)
     else:
@@ -161,40 +166,43 @@ def dot_group(s: Schedule, group: Group, b: Blocks, d: Dots) -> Schedule:
     s = s.reorder(*(f"{q}.{v}" for v in (*outer, io, jr, ii, jl)))
     sums: list[Nest] = []
     if root.kind == "contraction":
-        s = _summed(s, root, outer, [io, jr], [ii, jl], b)
+        s = _summed(s, root, outer, [io, jr], [ii, jl], b, d.instruction.depth)
         sums.append(root)
     for nest in reversed(group[:-1]):
         if not standing(s.program, nest.statements):
             continue
         s = s.compute_at(handed_on(s.program, nest), jr if not b.KC else outer[-1])
         if nest.kind == "contraction":
-            s = _summed(s, nest, outer, [], [], b)
+            s = _summed(s, nest, outer, [], [], b, d.instruction.depth)
             sums.append(nest)
-    blocks: dict[str, str] = {}
-    for nest in sums:
-        assert nest.update is not None
-        blocks[nest.update] = loops_of(s.program, nest.update, nest.sums[0])[0]
+    for nest in sums if not b.KC else ():
         s = _grouped(s, nest, d)
     for buffer in d.rights:
-        s = _right(s, buffer, sums, blocks, outer, b, d)
+        s = _right(s, buffer, sums, outer, b, d)
     for buffer in d.lefts:
         s = _left(s, buffer, sums, b, d)
     s = vectorised(s)
     for nest in sums:
         s = _instructed(s, nest, d)
-    if b.KC:
-        for nest in sums:
-            assert nest.update is not None
+    for nest in sums:
+        assert nest.update is not None
+        kq = loops_of(s.program, nest.update, nest.sums[0])[-2]
+        for right in {u for u in _reads(s.program, nest.update) if s.program.buffer[u].root in d.rights}:
+            s = s.prefetch(right, at=_name(s.program, nest.update, kq), distance=AHEAD)
+        if b.KC:
             path = path_of(s.program, nest.update)
             micro = path[path.index(loops_of(s.program, nest.update, nest.sums[0])[1]) - 1]
             target = s.program.statement[nest.update].target.buffer
             if s.program.buffer[target].memory in ("scratch", "global"):
                 s = s.prefetch(target, at=f"{nest.update}.{micro}", distance=1)
-    return s.parallel(batch[0] if batch and b.across == "columns" else outer[-1])
+    return s.parallel(outer[-1] if b.across == "rows" else batch[0] if batch else jc)
 
 
-def _summed(s: Schedule, nest: Nest, outer: Sequence[str], tiles: list[str], points: list[str], b: Blocks) -> Schedule:
-    """One contraction: k outside the points of its micro-tile, whose accumulators are in registers (blocked: per block of k).
+def _summed(
+    s: Schedule, nest: Nest, outer: Sequence[str], tiles: list[str], points: list[str], b: Blocks, depth: int
+) -> Schedule:
+    """One contraction: k outside the points of its micro-tile, whose accumulators are in registers (blocked: per block of k, the
+    groups that the instruction adds inside the points already).
     tiles, points: the loops of the band, where they are cut already."""
     q = nest.update
     assert q is not None
@@ -214,9 +222,10 @@ def _summed(s: Schedule, nest: Nest, outer: Sequence[str], tiles: list[str], poi
             points.append(point)
     if temp:
         s = s.place(target, "scratch", at=outer[-1])
-    ko, ki = fresh(s, "ko", "ki")
-    s = s.split(f"{q}.{loops_of(s.program, q, k)[-1]}", b.KC, into=(ko, ki))
-    s = s.reorder(*(f"{q}.{v}" for v in (ko, *tiles, ki, *points)))
+    kg, kk, ko, kq = fresh(s, "kg", "kk", "ko", "kq")
+    s = s.split(f"{q}.{loops_of(s.program, q, k)[-1]}", depth, into=(kg, kk), tail="exact")
+    s = s.split(f"{q}.{kg}", b.KC // depth, into=(ko, kq))
+    s = s.reorder(*(f"{q}.{v}" for v in (ko, *tiles, kq, *points, kk)))
     return s.cache_write(target, at=f"{q}.{tiles[-1]}", memory="register")
 
 
@@ -272,13 +281,13 @@ def _name(program: Program, of: str, var: str) -> str:
     return next(name for v, name in _path(program, of) if v == var)
 
 
-def _right(s: Schedule, buffer: str, sums: Sequence[Nest], blocks: dict[str, str], outer: Sequence[str], b: Blocks, d: Dots):
+def _right(s: Schedule, buffer: str, sums: Sequence[Nest], outer: Sequence[str], b: Blocks, d: Dots) -> Schedule:
     """A right operand in panels of NR columns, each a run of groups, copied before the tiles that read it."""
     nest, number = _reading(s.program, buffer, sums)
     q = nest.update
     assert q is not None
     (into,) = fresh(s, f"{buffer}_packed")
-    where = outer[-2] if b.across == "rows" else blocks[q] if b.KC else outer[-1]
+    where = outer[-2] if b.MC else outer[-1]
     if buffer in b.ahead:
         s = s.cache_read(buffer, at=None, memory="global", into=into)
     else:
@@ -325,6 +334,12 @@ def _left(s: Schedule, buffer: str, sums: Sequence[Nest], b: Blocks, d: Dots) ->
         s = s.split(_name(s.program, into, f"{into}.{k}"), COPIED // d.word, into=(panel, point))
     s = s.vectorize(_name(s.program, into, point))
     return s.parallel(f"{into}.0") if rank > 1 else s
+
+
+def _reads(program: Program, q: str) -> list[str]:
+    """The buffers that the statement reads where it runs first."""
+    found = next(s.action for s in sites(program.body) if isinstance(s.action, Leaf) and s.action.statement == q)
+    return [r.buffer for r in found.reads if isinstance(r, Address)]
 
 
 def _updates(sums: Sequence[Nest]) -> list[str]:
