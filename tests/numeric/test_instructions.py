@@ -14,7 +14,7 @@ import pytest
 from tests.numeric.compiled import assert_same, function, needs_compiler
 from tests.unit.test_cpu_recipes import ZEN4
 from tilec import workload
-from tilec.codegen import c_instructions
+from tilec.codegen import c_instructions, c_source
 from tilec.codegen.c_helpers import Helpers
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
 from tilec.lang import f32, i8, i32, kernel, sizes
@@ -22,6 +22,7 @@ from tilec.runtime import c_build
 from tilec.runtime.compiler import find
 from tilec.runtime.process import run_killable
 from tilec.search.cpu import pick
+from tilec.search.cpu_gemm import Blocks
 from tilec.targets.detect import detect
 
 pytestmark = needs_compiler
@@ -196,6 +197,27 @@ def test_picked_products_have_the_bits_of_the_loops(name: str, flags: tuple[str,
         s = pick(k.program, ZEN4, sizes={"M": m, "N": n, "K": kk}, **permissions).schedule
         assert "# vector, v" in str(s) or kk < 4 or m < 2, str(s)
         assert_same(s.program, function(s.program, tmp_path, flags, vector_bytes=64), {}, seed, reference=s.program.source)
+
+
+@pytest.mark.parametrize(("name", "n", "k"), [("i8", 150, 72), ("gemm_silu", 70, 40)])
+def test_blocks_of_the_sum_have_the_bits_of_the_loops(name: str, n: int, k: int, tmp_path: Path) -> None:
+    program, permissions = KERNELS[name][0].program, KERNELS[name][1]
+    s = pick(program, ZEN4, {"Y": Blocks(12, 32, 64, 16, MC=24)}, sizes={"M": 61, "N": n, "K": k}, **permissions).schedule
+    assert "# vector, v" in str(s) and "for ko in" in str(s)
+    compiled = function(s.program, tmp_path, ("-O1",), vector_bytes=64)
+    assert_same(s.program, compiled, {}, 3, reference=s.program.source)
+
+
+def test_sums_of_the_right_operand_are_made_once_for_all_rows() -> None:
+    blocks = {"Y": Blocks(12, 32, 64, 32, MC=24)}
+    s = pick(product_i8.program, ZEN4, blocks, sizes={"M": 48, "N": 128, "K": 64}).schedule
+    lines = c_source.emit(s.program, 64).split("\n")
+    sums = [n for n, line in enumerate(lines) if "vpdpbusd_i32x16(bias_" in line]
+    products = [n for n, line in enumerate(lines) if "_0 = vpdpbusd_i32x16(acc_register" in line]
+    between = [line for line in lines[sums[-1] : products[0]] if "for (i64 io" in line]
+    assert len(sums) == 2 and sums[-1] < products[0] and len(between) == 1, (
+        "once for both vectors, outside the loop over the rows"
+    )
 
 
 def test_steps_of_a_tile_of_dot_products_are_reordered() -> None:
