@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
 from tilec.cost.calls import whole
 from tilec.errors import ResourceError
@@ -114,9 +115,11 @@ def global_sectors(addresses: Iterable[int], bytes_per_lane: int = 4) -> Sectors
 def _lanes(where: str, addresses: Iterable[int], width: int) -> list[int]:
     if width not in WIDTHS:
         raise ResourceError(f"{where}: a lane moves {', '.join(map(str, WIDTHS))} bytes, got {width!r}")
-    lanes = list(addresses)
+    if not isinstance(addresses, Iterable) or isinstance(addresses, str | bytes):
+        raise ResourceError(f"{where}: addresses are one number per lane, got {addresses!r}")
+    lanes = list(islice(addresses, BANKS + 1))
     if len(lanes) > BANKS:
-        raise ResourceError(f"{where}: a warp has {BANKS} lanes, got {len(lanes)} addresses")
+        raise ResourceError(f"{where}: a warp has {BANKS} lanes, got more addresses")
     for a in lanes:
         whole(where, "an address", a, 0)
         if a % width:

@@ -225,6 +225,8 @@ def break_even_share(old_us: tuple[Any, Any], new_us: tuple[Any, Any]) -> Any:
     None where one program is nowhere slower than the other, so that no share between 0 and 1 balances.
     """
     for what, pair in (("old_us", old_us), ("new_us", new_us)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ResourceError(f"break_even_share: {what} is a pair (first shape, second shape), got {pair!r}")
         for value in pair:
             number("break_even_share", what, value)
     loss, gain = new_us[1] - old_us[1], old_us[0] - new_us[0]

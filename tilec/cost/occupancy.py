@@ -279,7 +279,8 @@ def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
         if limit is None or limit >= want:
             continue
         if name == "registers" and launch.registers is not None:
-            for registers in range(launch.registers - 1, 0, -1):
+            fitting = _up(limits.registers_per_thread * limits.warp, limits.register_unit) // limits.warp  # more never fit
+            for registers in range(min(launch.registers - 1, fitting), 0, -1):
                 fewer = replace(launch, registers=registers)
                 value = block_limits(limits, fewer)["registers"]
                 if value is None or value >= want:
@@ -315,7 +316,7 @@ def _relieve(limits: Limits, launch: Launch, want: int) -> Change | None:
 
 
 def _least_carveout(limits: Limits, launch: Launch, want: int) -> int:
-    for percent in range((launch.carveout or 0) + 1, 101):
+    for percent in range(int(launch.carveout or 0) + 1, 101):
         wider = replace(launch, carveout=percent)
         value = block_limits(limits, wider)["shared"]
         if value is None or value >= want:

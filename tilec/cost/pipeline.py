@@ -14,6 +14,7 @@ from typing import Any
 from tilec.errors import ResourceError
 
 MOST_BLOCKS = 1_000_000
+INFINITE = float("inf")
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,10 @@ def _each(what: str, value: Any, blocks: int) -> list[Any]:
     out = list(value) if isinstance(value, Sequence) else [value] * blocks
     if len(out) != blocks:
         raise ResourceError(f"pipeline_time: {len(out)} {what} durations for {blocks} blocks")
-    if not all(isinstance(t, Real) and t == t for t in out):
-        raise ResourceError(f"pipeline_time: every {what} duration must be a number")
+    if not all(isinstance(t, Real) and not isinstance(t, bool) and t == t and t not in (INFINITE, -INFINITE) for t in out):
+        raise ResourceError(f"pipeline_time: every {what} duration must be a finite number")
     if any(t < 0 for t in out):
         raise ResourceError(f"pipeline_time: a {what} duration is negative")
+    if sum(out) == INFINITE:
+        raise ResourceError(f"pipeline_time: the {what} durations are too large to be added up")
     return out

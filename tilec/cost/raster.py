@@ -80,5 +80,6 @@ def operand_sharing(
         whole("operand_sharing", what, value, 1)
     if whole("operand_sharing", "first", first) >= rows * columns:
         raise ResourceError(f"operand_sharing: first must be a block of the {rows} × {columns} grid, got {first!r}")
-    blocks = list(islice(raster(rows, columns, order, group), first, first + outputs))
+    last = min(first + outputs, rows * columns)
+    blocks = list(islice(raster(rows, columns, order, group), first, last))
     return Shared(len(blocks), len({i for i, _ in blocks}), len({j for _, j in blocks}), depth)

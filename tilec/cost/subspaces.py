@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from typing import TypeAlias
 
@@ -72,30 +73,36 @@ def lattice(kernels: Sequence[Space], n: int) -> list[Space] | None:
     """All sums and intersections of the kernels, and the whole space; None where they are too many."""
     whole = spanned([[int(a == b) for b in range(n)] for a in range(n)], n)
     found: dict[Space, None] = {k: None for k in (*kernels, whole) if k}
-    grown = True
-    while grown:
-        grown = False
-        for a, b in combinations(list(found), 2):
+    pending = list(found)  # to be paired with all that are found
+    while pending:
+        a = pending.pop()
+        for b in list(found):
             for new in (spanned((*a, *b), n), meet(a, b, n)):
                 if new and new not in found:
                     found[new] = None
-                    grown = True
+                    pending.append(new)
             if len(found) > MOST_SPACES:
                 return None
     return list(found)
 
 
-def exponents(maps: Sequence[Sequence[Sequence[int]]], n: int) -> Iterator[tuple[Fraction, ...]]:
+def exponents(maps: Sequence[Sequence[Sequence[int]]], n: int) -> tuple[tuple[Fraction, ...], ...]:
     """Valid exponents of least sum for the maps (matrices over n variables): the extreme ones, then their mean."""
+    return _exponents(tuple(tuple(map(tuple, m)) for m in maps), n)
+
+
+@lru_cache(maxsize=256)
+def _exponents(maps: tuple[tuple[tuple[int, ...], ...], ...], n: int) -> tuple[tuple[Fraction, ...], ...]:
+    """They depend on the accesses alone, so one search serves every cost of a kernel."""
     kernels = [kernel(m, n) for m in maps]
     spaces = lattice(kernels, n)
     if spaces is None:
-        return
+        return ()
     rows = {
         (*(Fraction(len(h) - len(meet(h, k, n))) for k in kernels), Fraction(len(h)))
         for h in spaces  # Σ s_j dim φ_j(H) >= dim H
     }
-    yield from _least([r for r in rows if r[-1]], len(maps))
+    return tuple(_least(sorted(r for r in rows if r[-1]), len(maps)))
 
 
 def _least(rows: Sequence[tuple[Fraction, ...]], m: int) -> Iterator[tuple[Fraction, ...]]:
