@@ -61,6 +61,25 @@ def test_every_level_has_its_line() -> None:
     assert "768 blocks in 3 waves of 264" in text
 
 
+def test_formulas_of_bound_threads_give_their_seconds() -> None:
+    """There a block's compute is issue and arithmetic of its warps, not the operations of the vector unit."""
+    s = tilec.workload("gemm").schedule().split("i", 16, into=("io", "ii")).split("j", 32, into=("jo", "ji"))
+    s = s.reorder("io", "jo", "ii", "ji").bind("io", "block.y").bind("jo", "block.x")
+    cost = s.bind("ii", "thread.y").bind("ji", "thread.x").cost("h100-sxm", M=512, N=512, K=512)
+    assert cost.estimate is not None
+    machine = tilec.target("h100-sxm")
+    words, seconds = formulas(cost.launch[0], machine), dict(cost.estimate.terms)
+    blocks, cycles = re.findall(r"= (\d+) blocks on .* · ([\d,]+) cycles of arithmetic and issue a block", words["compute"])[0]
+    assert int(blocks) * number(cycles) / machine.clock == pytest.approx(seconds["compute"], rel=1e-3)
+    blocks, turns = re.findall(r"= (\d+) blocks · ([\d,]+) turns", words["shared"])[0]
+    assert int(blocks) * number(turns) / machine.clock == pytest.approx(seconds["shared"], rel=1e-3)
+
+
+def test_names_of_levels_stand_apart_from_their_seconds() -> None:
+    text = tilec.workload("gemm").schedule().cost("host", M=64, N=64, K=64).explain()
+    assert re.search(r"^    overhead +[\d.]+ us ", text, re.MULTILINE)
+
+
 def test_the_range_holds_the_time() -> None:
     for cost in (gemm(), gemm(16, 16, 1), gemm(256, 128, 2, "b200"), gemm(64, 64, 1, "rtx-3090", M=100, N=100, K=100)):
         low, high = cost.range
@@ -70,6 +89,7 @@ def test_the_range_holds_the_time() -> None:
 def test_what_makes_one_beat_the_other() -> None:
     a, b = gemm(), gemm(64, 64, 1)
     text = a.explain(b)
+    assert text.splitlines()[0].split("  ")[-2:] == ["first gemm on h100-sxm", "second gemm on h100-sxm"]
     assert len(text.splitlines()) <= 45 and max(map(len, text.splitlines())) <= 160  # one screen
     for name, seconds in a.estimate.terms if a.estimate is not None else ():
         assert f"{seconds * 1e6:.4g} us" in line(text, f"{name} ")

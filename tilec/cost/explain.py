@@ -77,7 +77,10 @@ def _bound_lines(c: Cost) -> list[str]:
 
 def compare(a: Cost, b: Cost) -> str:
     """Both costs term by term, and b ÷ a where that says something."""
-    rows: list[tuple[str, str, str, str]] = [("", _title(a), _title(b), "")]
+    titles = (_title(a), _title(b))
+    if titles[0] == titles[1]:  # schedules of one kernel, as the last line calls them
+        titles = (f"first {titles[0]}", f"second {titles[1]}")
+    rows: list[tuple[str, str, str, str]] = [("", *titles, "")]
 
     def row(name: str, x: float | None, y: float | None, show: Any = lambda v: f"{v:,}") -> None:
         if x is None or y is None or (x == 0 and y == 0):

@@ -69,11 +69,12 @@ def _levels(one: LaunchCost, machine: Target) -> list[str]:
     else:
         words = _cpu(estimate) if isinstance(estimate, CpuTime) else _roofline(one, machine)
     width = max(len(us(t)) for _, t in estimate.terms)
+    wide = max(8, *(len(name) + 1 for name, _ in estimate.terms))
     out = []
     for name, seconds in estimate.terms:
         if seconds or name in ("compute", "global"):
             share = f"{seconds / estimate.seconds:.0%}" if estimate.seconds else "-"
-            out.append(f"{name:<8}{us(seconds):>{width}} {share:>5}  {words.get(name, '')}".rstrip())
+            out.append(f"{name:<{wide}}{us(seconds):>{width}} {share:>5}  {words.get(name, '')}".rstrip())
     if isinstance(estimate, CpuTime):
         out.append(f"whole: the highest of core and bytes, {SPILL:.0%} of the others, and the overhead (cost/cpu.py)")
     if detail is not None:
@@ -92,7 +93,8 @@ def formulas(one: LaunchCost, machine: Target) -> dict[str, str]:
         unit = f"{paths(machine)[path].name} {us(matrix)} a block" if path >= 0 else f"matrix unit {us(matrix)} a block"
     else:
         unit = f"vector unit {us(vector)} a block"
-    shared_bytes = float(t.levels["shared"]) / q * clock * SHARED_BYTES_PER_CYCLE
+    compute_cycles, shared_cycles = (float(t.levels[name]) / q * clock for name in ("compute", "shared"))
+    shared = f"{pretty_bytes(round(shared_cycles * SHARED_BYTES_PER_CYCLE))} ÷ {SHARED_BYTES_PER_CYCLE} B per cycle"
     l2 = l2_bandwidth(machine)
     cover = float(t.cover)
     reached = f"{machine.bandwidth / 1e9:,.0f} GB/s" + (
@@ -100,11 +102,14 @@ def formulas(one: LaunchCost, machine: Target) -> dict[str, str]:
     )
     l2_bytes, dram = pretty_bytes(round(float(t.l2_bytes))), pretty_bytes(round(float(t.dram_bytes)))
     sum_of_units = f"(compute^{CONTENTION} + shared^{CONTENTION})^(1/{CONTENTION})"
+    if t.by_thread:
+        unit = f"{compute_cycles:,.0f} cycles of arithmetic and issue a block at {clock / 1e9:.4g} GHz"
+        shared = f"{shared_cycles:,.0f} turns of shared memory's banks and of L1's lines a block"
+        sum_of_units += ", phase by phase"
     others = f"{int(t.resident)} resident blocks cover the rest" if int(t.resident) > 1 else "no other block is there to cover it"
     return {
         "compute": f"= {q} blocks on the busiest of {sms} SMs · {unit}",
-        "shared": f"= {q} blocks · {pretty_bytes(round(shared_bytes))} ÷ {SHARED_BYTES_PER_CYCLE} B per cycle "
-        f"at {clock / 1e9:.4g} GHz",
+        "shared": f"= {q} blocks · {shared} at {clock / 1e9:.4g} GHz",
         "l2": f"= {l2_bytes} ÷ {l2 / 1e9:,.0f} GB/s, or what one SM's {L2_BYTES_PER_CYCLE} B per cycle pass",
         "global": f"= {dram} past L2 ÷ {reached}",
         "latency": f"= the SM's {us(float(t.sm))} less its work, {sum_of_units}; {others}",

@@ -91,6 +91,7 @@ class KernelTime:
     vector: Any  # and on its vector unit
     path: Any  # index into units.paths, -1: vector unit
     left_out: tuple[str, ...]
+    by_thread: bool  # the threads are bound: compute and shared are what block.py counts per thread
 
 
 def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
@@ -174,7 +175,9 @@ def kernel_time(machine: Target, kernel: Kernel, value: Value) -> KernelTime:
         "launch": machine.launch_overhead,
     }
     seconds = np.maximum(sm, fill + np.maximum(levels["l2"], levels["global"])) + machine.launch_overhead
-    return KernelTime(seconds, levels, sm, fill, per_sm, room, dram, l2, cover, matrix, vector, path, left_out)
+    return KernelTime(
+        seconds, levels, sm, fill, per_sm, room, dram, l2, cover, matrix, vector, path, left_out, inside is not None
+    )
 
 
 def busiest(blocks: Any, sms: int) -> Any:
