@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilec
-from tests.numeric.compiled import assert_same, function, needs_compiler
+from tests.numeric.compiled import assert_same, function, inputs, needs_compiler
 from tests.unit.test_cpu_recipes import ZEN4
 from tests.unit.test_schedule_cpu import ODD, dots, fused, halves, integers, packed, product, tiles, two
 from tilec.codegen import c_source
@@ -191,6 +191,36 @@ def test_packed_arrays_are_checked() -> None:
         g.pack(W=w)
     with pytest.raises(LanguageError, match="dtype float64"):
         f.pack(W=w.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("gemm_silu", {"M": 48, "N": 15, "K": 11}),  # packed in another dtype than the weights'
+        ("gemm_silu", {"M": 7, "N": 17, "K": 6}),  # few rows: the left operand is copied and widened once
+        ("gemm_silu", {"M": 7, "N": 17, "K": 1}),  # a dimension of one element has no loop
+        ("gemm_silu", {"M": 40, "N": 1, "K": 1}),
+        ("rowquant_gemm", {"M": 9, "N": 16, "K": 11}),
+        ("rowquant_gemm", {"M": 30, "N": 5, "K": 3}),  # fewer terms than two groups of a dot product
+    ],
+)
+def test_picked_weights_are_packed_as_they_are_read(name: str, numbers: dict[str, int]) -> None:
+    """Of storage types, few rows, loops of one iteration: given packed, as they lie, and as the interpreter has it."""
+    given = tilec.workload(name)
+    f = tilec.pick(given, "host", ahead="W", **numbers).build("c", flags=("-O1",))
+    assert isinstance(f, c_callable.Compiled)
+    arrays, scalars = inputs(given.program, numbers, 5)
+    want = given(*(arrays[n] if n in arrays else scalars[n] for n in given.parameters))
+    left = {n: a for n, a in {**arrays, **scalars}.items() if n != "W"}
+    for weights in (arrays["W"], f.pack(W=arrays["W"])):
+        got = f(W=weights, **left)
+        assert (got.view(np.uint8) == want.view(np.uint8)).all()
+
+
+@pytest.mark.parametrize("numbers", [{"M": 9, "N": 20, "K": 15}, {"M": 15, "N": 9, "K": 3}])
+def test_few_rows_of_two_sums_are_copied_once(numbers: dict[str, int]) -> None:
+    picked = pick(tilec.workload("swiglu").program, ZEN4, contract=True, sizes=numbers)
+    assert not picked.notes and "X_packed2" not in str(picked.schedule)
 
 
 # -- what is permitted stays within a bound that is computed in higher precision ---------------------------------------------

@@ -68,7 +68,8 @@ def header(program: Program) -> str:
     for b in program.buffers:
         if b.prepacked:
             g, kind = pack_entry(program, b.name), C_NAME[ELEMENT[b.dtype]]
-            source = f"const {kind} *{names[b.root or '']}"
+            root = program.buffer[b.root or ""]
+            source = f"const {C_NAME[ELEMENT[root.dtype]]} *{names[root.name]}"
             packs.append(f"int64_t {g}_bytes({', '.join(sizes) or 'void'});")
             packs.append(f"void {g}({', '.join([source, *sizes, f'{kind} *{names[b.name]}', 'int threads'])});")
     lines = [

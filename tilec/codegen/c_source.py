@@ -121,7 +121,8 @@ class _Emitter(Instructed):
     def _pack(self, b: Buffer, size: str, sizes: list[str], unused: list[str]) -> list[str]:
         """The functions that make a packed copy ahead of the call."""
         g, name, short = pack_entry(self.program, b.name), self.names[b.name], ELEMENT[b.dtype]
-        root = f"const {short} *restrict {self.names[b.root or '']}"
+        whole = b.root or ""  # its dtype is another one than the copy's where that is wider
+        root = f"const {ELEMENT[self.program.buffer[whole].dtype]} *restrict {self.names[whole]}"
         given = ", ".join([root, *sizes, f"{short} *restrict {name}", "int threads"])
         fence = ["    stream_fence();"] if any("stream_" in line for line in self.packs[b.name]) else []
         return [

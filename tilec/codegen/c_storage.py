@@ -72,7 +72,7 @@ class Storage:
 
     def candidate(self, b: Buffer) -> bool:
         """May the buffer become variables? Of one cell it always is one."""
-        if b.role == "param" or b.owner in self.shared:
+        if b.role == "param" or b.prepacked or b.owner in self.shared:
             return False
         if not b.shape and not self.cells.coordinates.get(b.name):
             return True

@@ -108,7 +108,8 @@ def _structures(
             first = [lambda s: _proved(dot_group(s, group, d, dots))]
         b = given or choose(s.program, group, core, ahead)
         windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again
-        ways = [replace(b, packed=False)] if windows else [b, replace(b, packed=False)]
+        plain = replace(choose(s.program, group, core) if b.flat and b.packed else b, packed=False)
+        ways = [plain] if windows else [b, plain]
         return [*first, *(lambda s, b=b: _proved(contraction_group(s, group, b, core)) for b in ways)]
     if by_rows(group):
         return [lambda s: _proved(row_group(s, group, core))]

@@ -99,6 +99,8 @@ def dots_of(program: Program, group: Group, core: Core) -> Dots | None:
     found = {instruction_for(program, nest, core) for nest in sums}
     if len(found) != 1 or (chosen := found.pop()) is None:
         return None
+    if any(0 < extents(program, nest)[nest.sums[0]] < 2 * chosen.depth for nest in sums):  # no loop over groups
+        return None
     lefts: list[str] = []
     rights: list[str] = []
     for nest in sums:

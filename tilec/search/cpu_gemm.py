@@ -142,11 +142,12 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
     if b.packed:
         for nest in reversed(sums):
             s = _packed(s, nest, place, b, core)
-        for nest in reversed(sums):
-            s = _widened(s, nest)
     if b.flat:
         for nest in reversed(sums):
             s = _flat(s, nest, b, core)
+    if b.packed:
+        for nest in reversed(sums):
+            s = _widened(s, nest)
     s = vectorised(s)
     if b.packed and not b.flat:
         s = _ahead(s, sums, b, core)
@@ -155,6 +156,7 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
     if b.across == "columns":
         return s
     made = [f"{x.name}.0" for x in s.program.buffers if x.role == "cache" and x.memory == "scratch" and x.owner == outer[-2]]
+    made = [v for v in made if v in s.loops]
     return s.team(made[0], first) if made else s
 
 
@@ -238,13 +240,24 @@ def _packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core) -> Sch
             panel, point = fresh(s, f"{into}_b", f"{into}_v")
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
         if buffer in b.ahead:
-            s = s.parallel(f"{into}.0").prepack(into)
+            s = shared_out(s, into).prepack(into)
             if b.flat:
                 rows = UNDER_WAY // (DTYPES[s.program.buffer[into].dtype].bytes * b.NR)
                 s = s.prefetch(into, f"{q}.{_sums(s.program, q, nest)[-1]}", max(1, rows), 2)
         elif ahead:
-            s = s.parallel(f"{into}.0")
+            s = shared_out(s, into)
     return s
+
+
+def copying(s: Schedule, buffer: str) -> list[str]:
+    """The loops that fill a copy, outermost first: a dimension of one element has none, one that was split has others."""
+    have = set(s.loops)
+    return [v for v in (f"{buffer}.{d}" for d in range(len(s.program.buffer[buffer].shape))) if v in have]
+
+
+def shared_out(s: Schedule, buffer: str) -> Schedule:
+    """The outermost of these loops on the cores."""
+    return s.parallel(copying(s, buffer)[0]) if copying(s, buffer) else s
 
 
 def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
@@ -268,13 +281,18 @@ def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
             tiles = UNDER_WAY // (DTYPES[buffer.dtype].bytes * b.KC * b.NR)
             s = s.prefetch(buffer.name, f"{q}.{k}", max(1, tiles), 2, of=f"{q}.{micro}")
         rows = [d for d, e in enumerate(access.index) if row in e.names]
-        if rows == [0] and len(access.index) == 2 and core.l1_ways - 2 < b.MR:
+        found = site(s.program, q)
+        assert found is not None and isinstance(found.action, Leaf)
+        copied = all(getattr(r, "buffer", "") != buffer.name for r in found.action.reads)  # with another sum
+        if rows == [0] and len(access.index) == 2 and core.l1_ways - 2 < b.MR and not copied:
             (into,) = fresh(s, f"{buffer.name}_packed")
             s = s.cache_read(buffer.name, at=None, memory="scratch", into=into)
             if DTYPES[buffer.dtype].arithmetic != buffer.dtype:
                 s = s.widen(into)
             s = s.layout(into, "panels", 0, b.MR).allocate(into, 64, "huge")
-            s = s.reorder(f"{into}.1", f"{into}.0").parallel(f"{into}.1")
+            outermost = copying(s, into)[::-1]
+            s = s.reorder(*outermost) if len(outermost) > 1 else s
+            s = s.parallel(outermost[0]) if outermost else s
     return s
 
 
@@ -323,10 +341,10 @@ def _widened(s: Schedule, nest: Nest) -> Schedule:
         s = s.cache_read(b.name, at=None, memory="scratch", into=into).widen(into).allocate(into, 64, "huge")
         rank = len(s.program.buffer[into].shape)
         last = f"{into}.{rank - 1}"
-        blocks, points = fresh(s, f"{into}_b", f"{into}_v")
-        s = s.split(last, WIDEN_LANES, into=(blocks, points)).vectorize(points)
-        if rank > 1:
-            s = s.parallel(f"{into}.0")
+        if last in copying(s, into):
+            blocks, points = fresh(s, f"{into}_b", f"{into}_v")
+            s = s.split(last, WIDEN_LANES, into=(blocks, points)).vectorize(points)
+        s = shared_out(s, into)
     return s
 
 
