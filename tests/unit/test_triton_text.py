@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -99,7 +100,17 @@ REFUSED = {
     ),
     "no blocks": (
         lambda: api.workload("transpose").schedule(),
-        'emit("triton"): transpose_0: no loop is bound to blocks; the nearest that can: .bind("i", "block.x")',
+        'emit("triton"): transpose_0: no loop is bound to blocks; nearest, if its iterations are independent: '
+        '.bind("S0.i", "block.x"); or tilec.tune(…)',
+    ),
+    "no blocks, the first loop runs in turn": (
+        lambda: api.workload("jacobi2d").schedule(),
+        'emit("triton"): jacobi2d_0: no loop is bound to blocks; nearest, if its iterations are independent: '
+        '.bind("S0.i", "block.x"); or tilec.tune(…)',
+    ),
+    "no blocks, one output": (
+        lambda: api.workload("dot").schedule(),
+        'emit("triton"): dot_0: no loop is bound to blocks; no loop moves what it writes; nearest: split_reduction(…) makes one',
     ),
     "threads": (
         lambda: api.workload("transpose").schedule(N=64).bind("i", "block.x").bind("j", "thread.x"),
@@ -118,7 +129,23 @@ REFUSED = {
         lambda: api.workload("syrk").schedule(reassociate="C").bind("i", "block.y").bind("j", "block.x"),
         "emit(\"triton\"): syrk_0: the bounds of the block loop 'j' use another block loop; bind the outer one only",
     ),
+    "a row as long as its number": (
+        lambda: api.workload("syrk").schedule(reassociate="C").bind("i", "block.x"),
+        "emit(\"triton\"): syrk_0: 'j' has no extent that is known before the launch: i + 1; a tile is a rectangle, and nothing "
+        "nearer is one; the backends c and numpy have a form for it",
+    ),
 }
+
+
+def test_the_nearest_can_be_done() -> None:
+    """Also where two nests have loops of one name."""
+    s = api.workload("gemm_silu").schedule(reassociate="acc")
+    for _ in range(2):
+        with pytest.raises(ScheduleError) as e:
+            emit(s.program)
+        (name,) = re.findall(r'\.bind\("(.*)", "block.x"\)', str(e.value))
+        s = s.bind(name, "block.x")
+    emit(s.program)
 
 
 @pytest.mark.parametrize("name", REFUSED)

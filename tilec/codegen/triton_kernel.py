@@ -11,7 +11,7 @@ from tilec.codegen.triton_state import Block, Dot, Extent, Output, State
 from tilec.codegen.triton_text import call
 from tilec.ir import tree
 from tilec.ir.affine import Aff
-from tilec.ir.program import BLOCK_KINDS, Barrier, Buffer, Loop, Program
+from tilec.ir.program import BLOCK_KINDS, Barrier, Buffer, Leaf, Loop, Program
 from tilec.lower.instructions import For, If, Instruction, Launch, Sync, Tile
 from tilec.lower.nests import target_of
 
@@ -66,8 +66,7 @@ class Kernel(State):
             axes = ", ".join(axis for axis, _ in launch.threads)
             raise self.refused(f"loops are bound to {axes}, and Triton spreads a block over its warps itself; bind blocks only")
         if not launch.grid:
-            first = launch.body[0].loop.var if isinstance(launch.body[0], For) else "i"
-            raise self.refused(f'no loop is bound to blocks; the nearest that can: .bind("{first}", "block.x")')
+            raise self.refused(f"no loop is bound to blocks; {self.bindable()}")
         self.both = self.in_and_out(launch.body)
         writes = Counter(target_of(op.action).buffer for op in _tiles(launch.body))
         self.once = {b for b, n in writes.items() if n == 1}
@@ -102,6 +101,21 @@ class Kernel(State):
             shapes=shapes,
             names=self.names,
         )
+
+    def bindable(self) -> str:
+        """What to bind: the first loop that moves what the launch writes to global memory; whether that is legal `bind` says."""
+        mine = {id(op.action) for op in _tiles(self.launch.body)}
+        for site in tree.sites(self.program.body):
+            action = site.action
+            if not isinstance(action, Leaf) or id(action) not in mine:
+                continue
+            if self.program.buffer[action.target.buffer].memory != "global":
+                continue
+            for loop in site.loops:
+                if any(loop.var in e.names for e in action.target.index):
+                    name = f"{action.statement}.{loop.var}"
+                    return f'nearest, if its iterations are independent: .bind("{name}", "block.x"); or tilec.tune(…)'
+        return "no loop moves what it writes; nearest: split_reduction(…) makes one"
 
     def in_and_out(self, body: Iterable[Instruction]) -> set[str]:
         reads: set[str] = set()

@@ -163,7 +163,10 @@ class State:
         gaps = [u - low for u in loop.upper for low in loop.lower]
         fixed = [g for g in gaps if g.names <= set(self.program.sizes)]
         if not fixed:
-            raise self.refused(f"'{loop.var}' has no extent that is known before the launch: {', '.join(map(str, gaps))}")
+            raise self.refused(
+                f"'{loop.var}' has no extent that is known before the launch: {', '.join(map(str, gaps))}; a tile is a "
+                "rectangle, and nothing nearer is one; the backends c and numpy have a form for it"
+            )
         return self.extent(fixed[0])
 
     def axes(self, op: Tile, whole: bool = True) -> tuple[Axis, ...]:
