@@ -93,6 +93,7 @@ def test_what_a_call_refuses() -> None:
         (lambda: f(x, 1.0, x, z), "X and Y share memory and Y is written"),
         (lambda: g(a[:4], a[1:]), "A and B share memory and A is written"),
         (lambda: f(x), "got 1 positional arguments"),
+        (lambda: f(x, 10**400), "scalar alpha is an integer beyond every f32"),
         (lambda: f(x, "much"), "scalar alpha = 'much'; it must be a number (f32)"),
         (lambda: f([[1.0]], 1.0), "X is a list; it must be a NumPy array of float32"),
         (lambda: f(x, 1.0, beta=2), "no parameter or size 'beta'"),
@@ -200,6 +201,14 @@ def test_objects_come_out_of_the_cache(own_cache: Path) -> None:
     assert f.recipe.flags[-1] == "-O1" and "-ffp-contract=off" in f.recipe.flags
 
 
+@needs_compiler
+def test_a_damaged_object_in_the_cache_is_made_again() -> None:
+    s = scaled.schedule()
+    made = c_build.recipe(s.program, flags=("-O1",))
+    c_build.compile_recipe(made).write_bytes(b"cut off")
+    assert (c_run.load(made, s.program).path.read_bytes())[:4] != b"cut "
+
+
 def test_memory_that_is_not_there() -> None:
     with pytest.raises(ResourceError, match=r"scratch memory"):
         c_run.Scratch(1 << 62)
@@ -288,6 +297,8 @@ def test_folders_that_hold_no_schedule(tmp_path: Path) -> None:
     (tmp_path / "scaled.so").write_bytes(b"broken")
     with pytest.raises(MeasureError, match=r"scaled.so can't be loaded"):
         tilec.load(tmp_path)
+    with pytest.raises(MeasureError, match=r"save\(None\): the path of a folder"):
+        f.save(None)
     with pytest.raises(MeasureError, match=r"can't be saved in"):
         f.save(description)
 

@@ -191,6 +191,10 @@ def test_packed_arrays_are_checked() -> None:
         g.pack(W=w)
     with pytest.raises(LanguageError, match="dtype float64"):
         f.pack(W=w.astype(np.float64))
+    with pytest.raises(LanguageError, match="W has an unaligned address"):
+        f.pack(W=np.zeros(w.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(w.shape))
+    with pytest.raises(ScheduleError, match=r"ahead=3: the names of arguments"):
+        pick(product.program, ZEN4, ahead=3)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,11 @@ def check_scalars(program: Program, given: Mapping[str, float] | None) -> dict[s
         d = DTYPES[dtype]
         if not isinstance(value, int | float | np.number):
             raise LanguageError(f"{program.name}: scalar {n} = {value!r}; it must be a number ({dtype})")
+        try:
+            exact = np.asarray(value, dtype=np.float64)
+        except OverflowError:
+            raise LanguageError(f"{program.name}: scalar {n} is an integer beyond every {dtype}") from None
         if d.kind == "int" and not (float(value).is_integer() and d.lowest <= value <= d.largest):
             raise LanguageError(f"{program.name}: scalar {n} = {value!r} is not a whole number within {dtype}")
-        exact = np.asarray(value, dtype=np.float64)
         out[n] = decode(dtype, encode(dtype, exact))[()]
     return out

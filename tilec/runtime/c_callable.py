@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import LanguageError
+from tilec.errors import LanguageError, MeasureError
 from tilec.ir.arguments import call_order, signature, written
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
@@ -106,8 +106,12 @@ class Compiled:
 
         Returns the paths. MeasureError where a file can't be written.
         """
+        try:
+            target = Path(folder)
+        except TypeError:
+            raise MeasureError(f"save({folder!r}): the path of a folder") from None
         about = self._about() if self._about else {}
-        return save(self.program, self.recipe, self.function.path, self.pure, Path(folder), about)
+        return save(self.program, self.recipe, self.function.path, self.pure, target, about)
 
     def __repr__(self) -> str:
         return f"<tilec.Compiled {signature(self.program)}, {self.threads} threads>"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilec.codegen.c_face import memory, pack_entry
-from tilec.errors import LanguageError, ScheduleError
+from tilec.errors import MeasureError, ScheduleError
 from tilec.ir.arguments import check_arrays, check_sizes, parameters
 from tilec.ir.program import Buffer, Program
-from tilec.runtime.c_run import CFunction, Scratch, address
+from tilec.runtime.c_run import CFunction, Scratch, address, contiguous
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ def pack(program: Program, function: CFunction, threads: int, arrays: Mapping[st
     alone = Program(source.name, source.sizes, (), (), (param,), (), (), bound=source.bound)
     check_arrays(alone, {name: a})
     sizes = _sizes(alone, a)
-    if not a.flags.c_contiguous:
-        raise LanguageError(f"{program.name}: {name} is not C-contiguous: pass np.ascontiguousarray({name})")
+    contiguous(program, {name: a})
     values = [sizes.get(n, 1) for n in function.sizes]
-    measure, run = (getattr(function.library, pack_entry(program, b.name) + end) for end in ("_bytes", ""))
+    try:
+        measure, run = (getattr(function.library, pack_entry(program, b.name) + end) for end in ("_bytes", ""))
+    except AttributeError as e:  # of a saved object whose description is another one's
+        raise MeasureError(str(e)) from None
     measure.restype, run.restype = ctypes.c_int64, None
     whole = [ctypes.c_int64(v) for v in values]
     room = Scratch(measure(*whole), *memory(program))

@@ -150,7 +150,12 @@ def address(a: np.ndarray) -> int:
 
 def load(made: Recipe, program: Program, timeout: float = TIMEOUT) -> CFunction:
     """Compile (or find in the cache) and load."""
-    return CFunction(compile_recipe(made, timeout), program)
+    kept = compile_recipe(made, timeout)
+    try:
+        return CFunction(kept, program)
+    except MeasureError:  # a damaged object in the cache is no reason to refuse
+        kept.unlink(missing_ok=True)
+        return CFunction(compile_recipe(made, timeout), program)
 
 
 def contiguous(program: Program, arrays: Mapping[str, np.ndarray]) -> None:

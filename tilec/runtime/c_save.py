@@ -53,7 +53,7 @@ def save(
         shutil.copyfile(shared, paths[2])
         paths[3].write_text(json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as e:
-        raise MeasureError(f"{program.name} can't be saved in {folder}: {e.strerror or e}") from None
+        raise MeasureError(f"{program.name} can't be saved in {folder}: {e.strerror or e} ({e.filename or folder})") from None
     return paths
 
 

@@ -141,6 +141,8 @@ def pick(
     core = Core.of(load(target))
     fresh = start(program, **options)
     memo: Memo = {}
+    if not isinstance(ahead, Iterable) or not all(isinstance(name, str) for name in ahead):
+        raise ScheduleError(f"ahead={ahead!r}: the names of arguments that the caller packs")
     wanted = frozenset(ahead)
     made, notes = scheduled(unproved(fresh, memo), core, blocks, wanted)
     left = sorted(wanted - {b.root for b in made.program.buffers if b.prepacked})
