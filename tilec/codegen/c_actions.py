@@ -153,11 +153,11 @@ class Actions(Lines):
             put = self.helpers.stream(short, n) if streaming else self.helpers.store(short, n)
             self.line(place, f"{put}({pointer}, {raw});{note}")
 
-    def store_joined(self, to: str, lanes: int, place: Place, streaming: bool) -> None:
-        """The collected pieces, one behind the other in memory, as one store."""
+    def store_joined(self, to: str, lanes: int, streaming: bool) -> list[str]:
+        """The line that stores the collected pieces, one behind the other in memory, at once; none without pieces."""
         pieces, self.joined = self.joined or [], None
         if not pieces:
-            return
+            return []
         h, short = self.helpers, pieces[0][2]
         values = [v for _, v, _ in pieces]
         if short != to:
@@ -167,7 +167,7 @@ class Actions(Lines):
             values = [f"{join}({a}, {b})" for a, b in zip(values[::2], values[1::2], strict=True)]
             lanes *= 2
         put = h.stream(to, lanes) if streaming else h.store(to, lanes)
-        self.line(place, f"{put}({pieces[0][0]}, {values[0]});")
+        return [f"{put}({pieces[0][0]}, {values[0]});"]
 
     def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
         """Active lanes of `raw`, the others as they were."""

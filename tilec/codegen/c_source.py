@@ -393,12 +393,16 @@ class _Emitter(Instructed):
         self.close(place)
 
     def _whole(self, node: Loop, ext: Extent, chunks: list[tuple[int, int]], place: Place) -> None:
-        """Every lane active. Elements narrower than what is computed are gathered into whole registers before they are stored."""
+        """Every lane active. Elements narrower than what is computed are gathered into whole registers before they are stored.
+
+        These stores come last: a streaming one branches on its alignment, and a compiler interleaves the steps of several
+        vectors only where no branch is between them.
+        """
         action = node.body[0]
         written = action if len(node.body) == 1 and isinstance(action, Leaf | Copy) else None
         short = ELEMENT[self.program.buffer[target_of(written).buffer].dtype] if written is not None else "u8"
         streaming = written is not None and written.streaming
-        rest = chunks
+        rest, last = chunks, []
         while rest:
             lanes = rest[0][1]
             size = BYTES[short] * lanes
@@ -407,14 +411,17 @@ class _Emitter(Instructed):
             group = [c for c in rest[:count] if c[1] == lanes]
             while len(group) & (len(group) - 1):
                 group.pop()
-            if len(group) > 1:
-                self.joined, self.packs_pieces = [], len(group) * BYTES[short] == 4
+            joins = gathers and (streaming or len(group) > 1)
+            if joins:
+                self.joined, self.packs_pieces = [], len(group) * BYTES[short] == 4 and len(group) > 1
             for first, n in group:
                 self._chunk(node, ext, first, Lanes(node.var, n), place)
             self.packs_pieces = False
-            if len(group) > 1:
-                self.store_joined(short, lanes, place, streaming)
+            if joins:
+                last += self.store_joined(short, lanes, streaming)
             rest = rest[len(group) :]
+        for line in last:
+            self.line(place, line)
 
     def _lanes(self, node: Loop) -> int:
         """How many lanes a register holds of the widest value inside; elements, where a loop only moves them."""

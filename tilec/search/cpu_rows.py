@@ -16,6 +16,7 @@ from tilec.search.inputs import private, row_inputs, wide
 from tilec.search.nests import Group
 from tilec.search.tiles import handed_on, inlined
 
+MANY_REGISTERS = 32  # hold the steps of eight vectors at once; their bytes leave in whole lines, without a branch between them
 CHAINS = 4  # partial sums that run side by side: a multiply-add's latency times two a cycle, in registers
 
 
@@ -124,8 +125,8 @@ def reduced(s: Schedule, name: str, row: str, core: Core) -> Schedule:
     return made if made.check().status == "legal" else s
 
 
-def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str]) -> Schedule:
-    """Long innermost loops that write along memory, cut into vectors."""
+def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str], times: int = 1) -> Schedule:
+    """Long innermost loops that write along memory, cut into vectors; `times` as long where that leaves no rest."""
     for _ in range(64):
         for position, loop in innermost(s.program):
             if loop.kind != "serial" or loop.var == row or len(loop.body) != 1 or not isinstance(loop.body[0], Leaf):
@@ -135,6 +136,7 @@ def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str]) -> Sched
                 continue
             extent = loop.upper[0] - loop.lower[0]
             width = vector_lanes(s.program, target.buffer, core)
+            width *= times if extent.is_const and extent.const % (times * width) == 0 else 1
             kept = s.program.buffer[target.buffer].memory == "register" and extent.is_const and extent.const <= WIDEST_LANES
             if kept or (len(loop.upper) == 1 and extent.is_const and extent.const <= width):
                 continue
@@ -159,6 +161,8 @@ def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedu
     root = group[-1]
     s = inlined(s, group)
     q = root.leading
+    past = [name for name in results(s.program) if name in root.written and streamed(core, s.program, name)]
+    times = 2 if past and core.registers >= MANY_REGISTERS else 1
     outer, *more = root.band
     if more or any(standing(s.program, nest.statements) for nest in group[:-1]):
         left = [nest for nest in group[:-1] if standing(s.program, nest.statements)]
@@ -170,21 +174,18 @@ def chain_group(s: Schedule, group: Group, core: Core, rows: int = 32) -> Schedu
             for buffer in private(s.program, group):
                 s = s.place(buffer, "scratch")
             outer = block
-        s = lanes(s, outer, core, [n for nest in group for n in nest.statements])
     else:
         only = outer
         size = site(s.program, q)
         assert size is not None
         extent = size.loops[0].upper[0] - size.loops[0].lower[0]
-        width = vector_lanes(s.program, s.program.statement[root.statements[-1]].target.buffer, core)
+        width = times * vector_lanes(s.program, s.program.statement[root.statements[-1]].target.buffer, core)
         piece = core.chunks(extent.const, width, 1 << 16) if extent.is_const else 1 << 14
         outer, point = fresh(s, f"{only}o", f"{only}i")
         s = s.split(f"{q}.{only}", piece, into=(outer, point))
-        s = lanes(s, outer, core, [n for nest in group for n in nest.statements])
-    s = vectorised(s)
-    for name in results(s.program):
-        if name in root.written and streamed(core, s.program, name):
-            s = s.store(name)
+    s = vectorised(lanes(s, outer, core, [n for nest in group for n in nest.statements], times), most=times * WIDEST_LANES)
+    for name in past:
+        s = s.store(name)
     return s.parallel(f"{q}.{outer}")
 
 
