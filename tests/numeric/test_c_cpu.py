@@ -3,6 +3,7 @@ machine instructions with their plain form, arrays packed ahead of the call. The
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -104,6 +105,18 @@ def test_streaming_stores_of_every_width(width: int, tmp_path: Path) -> None:
     compiled = function(s.program, tmp_path, vector_bytes=width)
     for seed, (m, n) in enumerate(((1, 1), (3, 64), (5, 131), (2, 200))):
         assert_same(s.program, compiled, {"M": m, "N": n}, seed)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_no_streaming_store_stands_between_the_steps_of_a_vector_loop(width: int, tmp_path: Path) -> None:
+    """It is a branch, which would keep the compiler from interleaving the vectors before and behind it."""
+    s = start(rounded, sizes={"M": 3, "N": 256}).split("S0.j", 128, into=("a", "jl")).split("S1.j", 128, into=("b", "jm"))
+    s = s.vectorize(("jl", "jm")).store("Y").store("Z").parallel(("S0.i", "S1.i"))
+    calls = [line.split("(")[0].split()[-1] for line in c_source.emit(s.program, width).splitlines() if line.startswith(" " * 16)]
+    stores = [n for n, call in enumerate(calls) if call.startswith("stream_")]
+    gaps = [b - a for a, b in pairwise(stores)]
+    assert len(stores) == 128 * 3 // width and sum(gap > 1 for gap in gaps) == 1  # between the two loops
+    assert_same(s.program, function(s.program, tmp_path, vector_bytes=width), {}, 0)
 
 
 def test_sums_of_integer_pairs_are_exact(tmp_path: Path) -> None:

@@ -225,6 +225,18 @@ def test_results_stream_where_the_call_moves_more_than_the_last_cache_holds():
     assert "streaming" in text(norm, M=4096, N=2048) and "streaming" not in text(norm, M=2048, N=2048)
 
 
+def test_streamed_chains_take_eight_vectors_at_once_where_their_steps_fit_the_registers():
+    """Twice a machine's usual lanes, where the rows are whole multiples of that."""
+
+    def lanes(machine, m, n):
+        program = pick(tilec.workload("act_chain").program, machine, sizes={"M": m, "N": n}).schedule.program
+        return [loop.upper[0].const for _, loop in loops(program.body) if loop.kind == "vector"]
+
+    assert ZEN4.vector_registers == 32 and lanes(ZEN4, 1024, 12288) == [128]
+    assert lanes(ZEN4, 1024, 12288 + 64) == [64] and lanes(ZEN4, 8, 1024) == [64]  # a rest; a result that stays in the caches
+    assert ZEN3.vector_registers == 16 and lanes(ZEN3, 1024, 12288) == [32]
+
+
 def test_a_stencil_computes_its_producer_in_strips():
     picked = pick(tilec.workload("blur").program, ZEN3, sizes={"M": 100, "N": 100})
     assert "H: f32[34, 100] in scratch" in str(picked.schedule) and picked.schedule.program.recomputed
