@@ -17,7 +17,7 @@ from tilec.errors import MeasureError, ScheduleError, TargetError
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.recipes import derive
 from tilec.search.space import Space
-from tilec.search.structure import Structure, candidate, judge
+from tilec.search.structure import Structure, candidate, judge, unproved_schedule
 from tilec.search.tune import tune
 from tilec.targets import load
 
@@ -43,12 +43,19 @@ def fused(s: Schedule, BM: int, BN: int, BK: int = 32, stages: int = 1, acc: str
 
 
 # tiles larger than the array too, where the structure stays the same then (two sums that share a loop have none to share)
-TILES = {"gemm_silu": [1, 3, 8, 24, 64, 100], "act_chain": [1, 5, 64, 100], "swiglu": [3, 8, 16, 24], "transpose": [1, 7, 64]}
+TILES = {
+    "gemm": [8, 16, 64, 128, 512],
+    "gemm_silu": [1, 3, 8, 24, 64, 100],
+    "act_chain": [1, 5, 64, 100],
+    "swiglu": [3, 8, 16, 24],
+    "transpose": [1, 7, 64],
+}
 
 
 @pytest.mark.parametrize(
     ("kernel", "sizes"),
     [
+        ("gemm", {"M": 61, "N": 127, "K": 257}),
         ("gemm_silu", {"M": 70, "N": 45, "K": 33}),
         ("act_chain", {"M": 37, "N": 61}),
         ("swiglu", None),
@@ -56,7 +63,8 @@ TILES = {"gemm_silu": [1, 3, 8, 24, 64, 100], "act_chain": [1, 5, 64, 100], "swi
     ],
 )
 def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
-    """Random candidates of every structure with formulas: each figure equals that of the exact price."""
+    """Random candidates of every structure with formulas: each figure equals that of the exact price with open sizes, also of
+    tiles larger than the array, and that of the program with numbers where every tile is smaller."""
     program = workloads.get(kernel).program
     sizes = sizes or {n: 29 + 7 * k for k, n in enumerate(program.sizes)}
     machine = load("h100-sxm")
@@ -73,6 +81,10 @@ def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
         knobs = {n: rng.choice(TILES[kernel]) for n in r.space}
         arrays = {n: np.array([v]) for n, v in knobs.items()}
         c = evaluate(judged.formulas, machine, sizes, arrays)
+        whole = price(unproved_schedule(structure.apply, opened, knobs, memo).program, machine, sizes)
+        held = whole.footprint["shared"] + whole.footprint["scratch"]
+        assert (int(c.traffic[0]), int(c.flops[0])) == (whole.traffic.total("global"), whole.flops), (r.name, knobs)
+        assert c.shared[0] == held and float(c.seconds[0]) == pytest.approx(whole.time, rel=1e-9), (r.name, knobs)
         exact = price(candidate(judged, opened, bound, knobs, memo).program, machine)
         assert (int(c.traffic[0]), int(c.flops[0])) == (exact.traffic.total("global"), exact.flops), (r.name, knobs)
         held = exact.footprint["shared"] + exact.footprint["scratch"]
@@ -82,6 +94,17 @@ def test_bulk_equals_exact(kernel: str, sizes: dict[str, int] | None):
         assert c.shared[0] == held if small else c.shared[0] >= held, (r.name, knobs)
         compared += 1
     assert compared
+
+
+def test_what_is_shown_is_priced_as_it_was_ranked():
+    """Sizes smaller than most tiles: the price of a candidate in full is that of its row, so that a table is in order."""
+    found = tune(workloads.get("gemm"), sizes={"M": 61, "N": 127, "K": 257}, target="h100-sxm")
+    shown = [found.at(n) for n in range(0, len(found.rows), len(found.rows) // 12)]
+    rows = found.rows[:: len(found.rows) // 12]
+    assert any(r.knobs["BM"] > 61 for r in rows) and any(r.knobs["BM"] < 61 for r in rows)
+    for row, c in zip(rows, shown, strict=True):
+        assert c.cost.time == pytest.approx(row.time, rel=1e-9), row
+        assert c.cost.footprint["shared"] + c.cost.footprint["scratch"] == row.footprint, row
 
 
 def test_formulas_read_as_a_person_writes_them():
@@ -225,6 +248,18 @@ def test_bad_arguments():
         tune(kernel, sizes=SIZES, target="h1000")
     with pytest.raises(ScheduleError, match="give schedule="):
         tune(kernel, sizes=SIZES, space={"BM": [1]})
+    for wrong in ({"priced": 0}, {"priced": -3}, {"budget": 0}, {"budget": 2.5}, {"seed": "x"}):
+        (name,) = wrong
+        with pytest.raises(ScheduleError, match=rf"tune\({name}=.*whole number"):
+            tune(kernel, sizes=SIZES, **wrong)  # type: ignore[arg-type]
+    for value, says in (
+        (0, "must be >= 1, not 0"),
+        (-4, "must be >= 1, not -4"),
+        ("x", "must be an integer"),
+        (1.5, "values are int"),
+    ):
+        with pytest.raises(ScheduleError, match=f"BM.*{says}"):  # a knob outside what a primitive takes
+            str(tune(kernel, sizes=SIZES, space={"BM": [value]}, schedule=lambda s, BM: s.split("Y.i", BM)).best)
     with pytest.raises(ScheduleError, match="non-empty list"):
         tune(kernel, sizes=SIZES, space={"BM": []}, schedule=lambda s, BM: s)
     with pytest.raises(ScheduleError, match="twice"):

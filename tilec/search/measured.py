@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilec.errors import MeasureError, ScheduleError, TilecError
+from tilec.errors import MeasureError, TilecError
 from tilec.ir.program import Program
 from tilec.runtime.backends import Options
 from tilec.runtime.environment import environment
@@ -67,8 +67,6 @@ def measure_with(
     drop(reason, example) counts a candidate that failed. An interruption leaves the result with what was measured until then, and
     goes on. Raises MeasureError (database, compiler, executor), and where a function of the person raises.
     """
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-        raise ScheduleError(f"tune(budget={budget}): measure at least one candidate")
     began = clock.monotonic()
     with Database(database) as store:
         if isinstance(measure, Measure):

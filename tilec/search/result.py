@@ -56,8 +56,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate in full: its schedule (proved) and its exact cost. measured: seconds, the median of its samples, spread their
-    standard error; tie: within noise of the best."""
+    """A candidate in full: its schedule (proved) and its exact cost, in which, as in the ranking, a tile larger than its array
+    counts whole (`schedule` has numbers for sizes and cuts it: its own cost can be less).
+
+    measured: seconds, the median of its samples, spread their standard error; tie: within noise of the best."""
 
     structure: str
     sentence: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isclose
 from typing import Any
 
 import numpy as np
 
 from tilec.cost.bulk import Columns, evaluate
+from tilec.cost.cost import Cost
 from tilec.cost.cpu import program_time
 from tilec.cost.fit import register_misfit
 from tilec.cost.occupancy import check_launch
@@ -74,6 +76,11 @@ def tune(
     most = machine.limits.threads_per_block if machine.limits is not None else None
     if threads is not None and most is not None and threads > most:
         raise ResourceError(f"tune(threads={threads}): {machine.name} allows {most:,} threads per block")
+    for what, value in (("priced", priced), ("budget", budget)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ScheduleError(f"tune({what}={value!r}): a whole number of candidates, at least 1")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ScheduleError(f"tune(seed={seed!r}): a whole number")
     say = progress or (lambda stage, done, total: None)
     permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
     given = _sizes(program, sizes)
@@ -357,6 +364,19 @@ def _build(
         raise refuse(_label(structure.name, knobs), made.program, verdict)
     proved = Schedule(made.program, made.trace, bound.proof_budget, verdict)
     cost = price(proved.program, machine, {}, threads, registers)
+    if judged.formulas is not None and not _agrees(row, cost):
+        # numbers cut a tile that is larger than its array; the ranking counts it whole, as kernels for any size run it
+        try:
+            whole = unproved_schedule(structure.apply, opened, knobs, memo).program
+            cost = price(whole, machine, dict(bound.program.bound), threads, registers)
+        except ScheduleError:
+            pass  # a structure that needs numbers: its formulas are of the program with numbers
     if cost.problems:
         raise ResourceError(cost.problems[0])
     return Candidate(row.structure, structure.sentence, row.knobs, face(proved), cost, row.measured)
+
+
+def _agrees(row: Row, cost: Cost) -> bool:
+    if cost.footprint["shared"] + cost.footprint["scratch"] != row.footprint:
+        return False
+    return cost.time == row.time or isclose(cost.time or 0.0, row.time or 0.0, rel_tol=1e-9)
