@@ -71,8 +71,10 @@ def front_plot(result: Tuned) -> Picture:
         axes.step([f / 1024 for f, _ in front], [t for _, t in front], where="post", color=SERIES[0], label="front")
         axes.plot([pick[0] / 1024], [pick[1]], "*", color=SERIES[3], markersize=12, label="picked")
         more = " + registers" if registers else ""
-        axes.plot([x / 1024 for x in at], bound, color=SERIES[2], linewidth=1.2, label=f"any schedule with that{more}")
-        axes.axhline(cost.lower_bound("global"), color=SERIES[2], linewidth=0.8, linestyle=":", label="every byte once")
+        axes.plot([x / 1024 for x in at], bound, color=SERIES[2], linewidth=1.2, label=f"lower bound with that{more}")
+        axes.axhline(
+            cost.lower_bound("global"), color=SERIES[2], linewidth=0.8, linestyle=":", label="lower bound: every byte once"
+        )
         axes.set_yscale("log")
         low, high = min(cost.lower_bound("global"), *bound), max(t for _, t in [*front, pick])
         axes.set_ylim(low / 1.6, high * 4)

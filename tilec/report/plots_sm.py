@@ -31,10 +31,18 @@ def occupancy_plot(o: Occupancy) -> Picture:
         axes.tick_params(length=0)
         axes.spines["left"].set_visible(False)
         limits = f"limited by {' and '.join(o.limiters) or 'nothing known'} (bold)"
-        axes.set_xlabel(limits if o.gain is None else f"{limits}; one more block: {o.gain}")
+        axes.set_xlabel(limits if o.gain is None else f"{limits}\none more block: {o.gain}")
 
     plural = "s" if o.blocks != 1 else ""
-    return Picture((Panel(f"one SM of {o.target} with {o.blocks} resident block{plural}", 0.45 * len(rows) + 0.55, draw),))
+    return Picture(
+        (
+            Panel(
+                f"one SM of {o.target} with {o.blocks} resident block{plural}",
+                0.45 * len(rows) + (0.55 if o.gain is None else 0.75),
+                draw,
+            ),
+        )
+    )
 
 
 def _resources(o: Occupancy) -> list[tuple[str, float, float, str]]:
