@@ -102,7 +102,7 @@ def section() -> Section:
     table = markdown(("measurements", "rows", f"{SEEN.low:g} to {SEEN.high:g} times the estimate", "between the bounds"), lines)
     text = f"""
 `cost.explain()` prints two ranges: bounds (compulsory bytes with perfect overlap at the peaks, to every level after the
-other), and where a program is of a kind that was measured, the likely range, {SEEN.low:g} to {SEEN.high:g} times the estimate.
+other), and for products in f32 on the GPUs of these files the likely range, {SEEN.low:g} to {SEEN.high:g} times the estimate.
 It holds
 **{held:.1%}** of the {count:,} rows of three files without any fitted constant. The rows outside are mostly short calls, whose
 host time is not the kernel's, and sets of the RTX 3090 that spill. Bounds were priced for rows drawn from a seed.

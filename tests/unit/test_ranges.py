@@ -57,13 +57,28 @@ def test_a_row_priced_alone_is_the_row_in_bulk() -> None:
         assert sum(float(x[0]) for x in calls.launches) == pytest.approx(exact.time, rel=1e-9)
 
 
-def test_the_likely_range_is_said_where_something_comparable_was_measured() -> None:
-    cost = gemm()
+def test_the_likely_range_is_said_where_seconds_were_measured() -> None:
+    row, machine = rows(cublas.FILE)[1100], load(cublas.TARGET)
+    program, target, sizes = cublas.scheduled(row, machine)
+    cost = price(program, target, sizes)
     assert cost.likely is not None and cost.likely == likely(cost)
     low, high = cost.likely
     assert cost.range[0] <= low < cost.time < high <= cost.range[1]
     assert "93% of 54,220 measured kernels took 0.7 to 1.5 times their estimate" in cost.explain()
     assert cost.data()["time_likely"] == [low, high]
-    for other in (gemm(target="v100"), tilec.workload("gemm").schedule().cost("tpu-v5e", M=8, N=8, K=8)):
+    elsewhere = gemm(target="v100"), gemm(target="h100-sxm"), tilec.workload("gemm").schedule().cost("tpu-v5e", M=8, N=8, K=8)
+    for other in elsewhere:
         assert other.likely is None and "likely" not in other.explain() and other.data()["time_likely"] is None
     assert tilec.workload("gemm").schedule().cost("h100-sxm").likely is None
+
+
+def test_where_only_the_order_was_measured_no_share_is_claimed() -> None:
+    """Products in bf16 on the matrix unit: published ladders gave their order."""
+    for target in ("a100-sxm", "rtx-pro-6000", "b200"):
+        cost = gemm(target=target)
+        assert cost.likely is None and cost.data()["time_likely"] is None
+        assert (
+            "how likely is not known: seconds were compared for products in f32 on compute capability 8.0 (A100)"
+            in cost.explain()
+        )
+        assert "measured kernels took" not in cost.explain()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.cost.checked import SEEN, likely, unchecked
+from tilec.cost.checked import SEEN, likely, unchecked, untimed
 from tilec.cost.cpu import SPILL, CpuTime
 from tilec.cost.kernel_time import SHARED_BYTES_PER_CYCLE, KernelTime, l2_bandwidth
 from tilec.cost.units import CONTENTION, L2_BYTES_PER_CYCLE, paths
@@ -30,6 +30,8 @@ def time_lines(c: Cost) -> list[str]:
     if within is not None:
         seen = f"{SEEN.held:.0%} of {SEEN.rows:,} measured kernels took {SEEN.low:g} to {SEEN.high:g} times their estimate"
         lines.append(f"    likely {us(within[0])} to {us(within[1])}: {seen}")
+    elif reason := untimed(c):
+        lines.append(f"    how likely is not known: {reason}")
     for one in c.launch:
         if one.estimate is None:
             continue
