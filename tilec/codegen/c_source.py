@@ -79,7 +79,11 @@ class _Emitter(Instructed):
                 continue
             outer, self.lines = self.lines, []
             self._versions((node,), place)
-            self.packs[fills[0].name], self.lines = self.lines, outer
+            first = fills[0].name not in self.packs
+            self.packs[fills[0].name] = [*self.packs.get(fills[0].name, []), *self.lines]
+            self.lines = outer
+            if not first:  # the rest of a peeled loop
+                continue
             b, sizes_ = fills[0], "".join(f"{self.names[n]}, " for n in self.program.sizes)
             name, short = self.names[b.name], ELEMENT[b.dtype]
             call = f"{pack_entry(self.program, b.name)}({self.names[b.root or '']}, {sizes_}({short} *){name}, threads);"

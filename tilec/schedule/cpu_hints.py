@@ -173,8 +173,8 @@ def prepack(program: Program, buffer: str) -> Program:
     """Let the caller make a packed copy of a parameter once, ahead of the calls that read it.
 
     1. `buffer` is a cache of a parameter that nothing writes, made by cache_read.
-    2. The program owns it, and one nest of copies at the top level fills it, all of the copies from that parameter.
-    3. Nothing but that nest writes it.
+    2. The program owns it, and neighbouring nests of copies at the top level fill it, all of the copies from that parameter.
+    3. Nothing but these nests writes it.
     Where the caller brings no packed array, the call packs, as before.
 
         W_global: f32[K, N], panels(1, 16)    ->    W_global: …, packed ahead of the call where the caller has it
@@ -186,10 +186,9 @@ def prepack(program: Program, buffer: str) -> Program:
     if any(u.write for u in uses(program, root.name)):
         raise ScheduleError(f"the program writes '{root.name}', so a copy made ahead of the call would be stale")
     fills = [n for n, node in enumerate(program.body) if b.name in written((node,))]
-    whole = b.owner is None and len(fills) == 1 and written((program.body[fills[0]],)) == [b.name]
-    sources = (
-        [a.buffer for s in sites((program.body[fills[0]],)) for a, _, w in addresses(s.action, program) if not w] if fills else []
-    )
+    nests = program.body[fills[0] : fills[-1] + 1] if fills else ()
+    whole = b.owner is None and len(fills) == len(nests) and written(nests) == [b.name]
+    sources = [a.buffer for s in sites(nests) for a, _, w in addresses(s.action, program) if not w]
     if not whole or set(sources) != {root.name}:
         owner = f"'{b.owner}' owns it" if b.owner is not None else "what fills it is no top-level nest of copies"
         raise ScheduleError(

@@ -28,6 +28,7 @@ from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
 
 MOST_ROWS = 12  # of a micro-tile
+FLAT_ROWS = 16  # up to as many, packing floats in pairs takes longer than half the arithmetic that it saves: none is packed
 BLOCK = 2048  # bytes of a row of the left operand that lie together, where k is not cut
 AHEAD = 8  # groups of the right operand that are asked for before they are used
 COPIED = 64  # bytes that are copied at once
