@@ -19,10 +19,11 @@ from tilec.codegen import c_instructions, c_source
 from tilec.codegen.c_helpers import Helpers
 from tilec.ir import interp
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
-from tilec.lang import f32, i8, i32, kernel, sizes
+from tilec.lang import bf16, f32, i8, i32, kernel, sizes
 from tilec.runtime import c_build, c_callable
 from tilec.runtime.compiler import find
 from tilec.runtime.process import run_killable
+from tilec.schedule.schedule import start
 from tilec.search.cpu import pick
 from tilec.search.cpu_dot import FLAT_ROWS
 from tilec.search.cpu_gemm import Blocks
@@ -243,3 +244,27 @@ def test_steps_of_a_tile_of_dot_products_are_reordered() -> None:
     s = pick(workload("gemm_silu").program, ZEN4, sizes={"M": 40, "N": 64, "K": 32}, **FAST).schedule
     wide, narrow = (c_build.recipe(s.program, vector_bytes=width) for width in (64, 32))
     assert ("-fschedule-insns" in wide.flags) == (wide.compiler.kind == "gcc") and "-fschedule-insns" not in narrow.flags
+
+
+@kernel
+def product_bf16(A: bf16[M, K], W: bf16[K, N], Y: f32[M, N]):
+    for i in range(M):
+        for j in range(N):
+            acc: f32 = 0
+            for k in range(K):
+                acc += A[i, k] * W[k, j]
+            Y[i, j] = acc
+
+
+@pytest.mark.parametrize("flags", [("-O1",), PLAIN], ids=["here", "plain"])
+@pytest.mark.parametrize(("name", "made", "permissions"), [("vpdpbusd", product_i8, {}), ("vdpbf16ps", product_bf16, FAST)])
+def test_rows_as_they_lie_are_woven_into_groups(
+    name: str, made: Any, permissions: dict[str, Any], flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The right operand is not packed: the rows of a group are woven in registers, in the order in which the loop adds them."""
+    s = start(made.program, {"M": 5, "N": 48, "K": 24}, **permissions)
+    s = s.split("j", 16, into=("jo", "jl")).place("acc", "register", at="jo")
+    s = s.split("k", INSTRUCTIONS[name].depth, into=("ko", "ki")).distribute("jl")
+    s = s.reorder("S1.ko", "S1.jl", "S1.ki").vectorize("S1.jl").instruction("S1.jl", name)
+    assert "weave_" in c_source.emit(s.program, vector_bytes=64)
+    assert_same(s.program, function(s.program, tmp_path, flags, vector_bytes=64), {}, 0, reference=s.program.source)
