@@ -67,7 +67,7 @@ def tune(o: argparse.Namespace, progress: Progress) -> tuple[Answer, Tuned | Non
 
 def measure_of(o: argparse.Namespace) -> Measure | None:
     """The settings that the options name; ScheduleError for one of them without --measure."""
-    given = [n for n in _MEASURING if getattr(o, n)]
+    given = [n for n in _MEASURING if getattr(o, n) not in (None, False)]
     if not o.measure:
         if given:
             raise ScheduleError(f"tune: --{given[0].replace('_', '-')} is for --measure")
@@ -82,6 +82,8 @@ def measure_of(o: argparse.Namespace) -> Measure | None:
 
 def database_of(o: argparse.Namespace) -> str:
     """The file of --database, or one in the cache folder."""
+    if o.database == "":
+        raise ScheduleError("tune: --database '' names no file")
     path = Path(o.database) if o.database else cache_folder() / "measured.sqlite"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

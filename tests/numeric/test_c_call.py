@@ -135,13 +135,38 @@ def test_options_are_checked() -> None:
     for options, words in (
         ({"threads": 0}, "threads=0: it must be an integer from 1 to 4096"),
         ({"vector_bytes": 24}, "vector_bytes=24: vector registers have 16, 32, 64 bytes"),
+        ({"vector_bytes": 16.0}, "vector_bytes=16.0: vector registers have"),
         ({"speed": 9}, "no option 'speed'. Options: compiler, threads, flags, vector_bytes, timeout"),
+        ({"flags": "-O2"}, "build(\"c\")(flags='-O2'): a list of texts"),
+        ({"flags": None}, "flags=None): a list of texts"),
+        ({"flags": [2]}, "flags=[2]): a list of texts"),
+        ({"flags": ["-O1\0"]}, "a list of texts"),
+        ({"timeout": 0}, 'build("c")(timeout=0): a number of seconds > 0'),
+        ({"timeout": "9"}, "timeout='9'): a number of seconds > 0"),
+        ({"timeout": float("nan")}, "timeout=nan): a number of seconds > 0"),
+        ({"timeout": 10**5000}, "timeout=a int): a number of seconds > 0, at most 1,000,000"),
     ):
         with pytest.raises(ScheduleError) as caught:
             s.build("c", **options)
         assert words in str(caught.value)
     with pytest.raises(ScheduleError, match=r'emit\("c"\): no option .flags.'):
         s.emit("c", flags=())
+    for wrong in (24, 0, True, "32", 32.0, np.zeros(3)):
+        with pytest.raises(ScheduleError, match="vector registers have 16, 32, 64 bytes"):
+            s.emit("c", vector_bytes=wrong)
+    for wrong in ("", 3, "gcc\0"):
+        with pytest.raises(MeasureError, match="give the name or the path of a C compiler"):
+            s.build("c", compiler=wrong)
+
+
+def test_outputs_wants_arrays_by_name() -> None:
+    s = counted.schedule()
+    with pytest.raises(ScheduleError, match=r"outputs\(3\): a dict of arrays by the names of the parameters"):
+        s.outputs(3)  # type: ignore[arg-type]
+    with pytest.raises(LanguageError, match="A is a int"):
+        s.outputs({"A": 1, "B": np.ones(3, np.int32)})  # type: ignore[dict-item]
+    with pytest.raises(ScheduleError, match="no such backend"):
+        s.outputs({"A": np.ones(3, np.int32), "B": np.ones(3, np.int32)}, np.zeros(2))  # type: ignore[arg-type]
 
 
 def script(folder: Path, name: str, text: str) -> str:

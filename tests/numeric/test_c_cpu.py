@@ -204,6 +204,15 @@ def test_packed_arrays_are_checked() -> None:
         g.pack(W=w)
     with pytest.raises(LanguageError, match="dtype float64"):
         f.pack(W=w.astype(np.float64))
+    a = np.ones((3, 7), np.float32)
+    assert (f(a, f.pack(w)) == f(a, ready)).all()  # only W can be meant
+    for arrays, names in (((), {}), ((w, w), {}), ((w,), {"W": w}), ((), {"A": w, "W": w})):
+        with pytest.raises(ScheduleError, match=r"pack\(\) takes one array by name, as in pack\(W=…\)\. Possible: W"):
+            f.pack(*arrays, **names)
+    with pytest.raises(ScheduleError, match=r"Possible: none: prepack a copy first"):
+        g.pack(w)
+    with pytest.raises(LanguageError, match="W is a list"):
+        f.pack([[1.0]])
     with pytest.raises(LanguageError, match="W has an unaligned address"):
         f.pack(W=np.zeros(w.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(w.shape))
     with pytest.raises(ScheduleError, match=r"ahead=3: the names of arguments"):

@@ -152,7 +152,7 @@ def test_a_database_of_someone_else(gemm, tmp_path: Path):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as c:
         c.execute("create table measured (a int)")
-    for database in (str(path), str(tmp_path), 3):
+    for database in (path, str(path), str(tmp_path)):
         with pytest.raises(MeasureError, match="Give another path"):
             tilec.tune(gemm, SIZES, space={"BM": [1]}, schedule=tiles, measure=lambda s: 1.0, database=database)
 

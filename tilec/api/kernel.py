@@ -25,6 +25,7 @@ from tilec.lang.kernel import Definition, define
 from tilec.poly.wellformed import check as check_wellformed
 from tilec.runtime import backends
 from tilec.runtime.call import bind
+from tilec.runtime.checks import shown
 from tilec.schedule import schedule as base
 from tilec.schedule.core import primitives
 from tilec.targets import Target
@@ -208,10 +209,14 @@ class Schedule(base.Schedule):
 
         backend: also "reference", the original program interpreted.
         """
-        run = backends.interpreter if backend == "reference" else backends.able(backend, "run", "run").run
+        if not isinstance(arrays, Mapping):
+            raise ScheduleError(f"outputs({shown(arrays)}): a dict of arrays by the names of the parameters")
+        reference = isinstance(backend, str) and backend == "reference"
+        run = backends.interpreter if reference else backends.able(backend, "run", "run").run
         assert run is not None
-        runner = run(self.program.source if backend == "reference" else self.program)
-        bound = bind(self.program, (), {**{n: a.copy() for n, a in arrays.items()}, **rest})
+        runner = run(self.program.source if reference else self.program)
+        copies = {n: a.copy() if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
+        bound = bind(self.program, (), {**copies, **rest})
         results = runner(bound.arrays, bound.sizes, bound.scalars)
         return {n: results[n] for n in bound.written}
 

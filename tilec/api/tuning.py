@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -85,7 +87,7 @@ def tune(
     measure: Callable[[Schedule], float] | Measure | bool | None = None,
     budget: int | None = None,
     seed: int = 0,
-    database: str | None = None,
+    database: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Tuned:
     """Choose a schedule of `kernel` for numbers of all its `sizes` on `target`: `.best.knobs/.schedule/.cost`, `.table()`,
@@ -99,6 +101,10 @@ def tune(
     """
 
     _check_kernel("tune", kernel)
+    known = [n for n in inspect.signature(search_tune).parameters if n not in ("kernel", "face")]
+    for name in options:
+        if name not in known:
+            raise ScheduleError(f"tune({name}=…): no option '{name}'. Options: {', '.join(known)}")
 
     def face(s: base.Schedule) -> Schedule:
         return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
@@ -124,4 +130,6 @@ def tune_mix(
     for each. With `measure=`, measured times count where every shape has them.
     """
     pairs = check_mix(shapes)
+    if "sizes" in options:
+        raise ScheduleError("tune_mix(sizes=…): the shapes name the sizes, as in [({'M': 64}, 3), ({'M': 1}, 97)]")
     return combine(pairs, [tune(kernel, sizes, target, **options) for sizes, _ in pairs])

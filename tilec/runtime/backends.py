@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tilec.codegen import c_source, numpy_source, tile, triton
+from tilec.codegen import numpy_source, tile, triton
 from tilec.errors import MeasureError, ScheduleError
 from tilec.ir import interp
 from tilec.ir.printer import text
 from tilec.ir.program import Program
 from tilec.runtime import c_callable, c_run, numpy_run, triton_run
-from tilec.runtime.c_build import FLAGS, machine, recipe
+from tilec.runtime.c_build import FLAGS, c_text, machine, recipe
 from tilec.runtime.compiler import find as find_compiler
 from tilec.runtime.numpy_run import Runner
 
@@ -111,7 +111,7 @@ BACKENDS: Mapping[str, Backend] = {
     "tile": Backend(tile.text),
     "numpy": Backend(numpy_source.emit, numpy_run.runner, timed=_NUMPY),
     "interpreter": Backend(run=interpreter),
-    "c": Backend(c_source.emit, c_run.runner, c_callable.build, _C),
+    "c": Backend(c_text, c_run.runner, c_callable.build, _C),
     "triton": Backend(triton.source, triton_run.runner),
 }
 

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tilec.codegen import c_face, c_source
 from tilec.errors import MeasureError, ScheduleError
 from tilec.ir.instructions import INSTRUCTIONS
 from tilec.ir.program import Program
 from tilec.ir.tree import loops
+from tilec.runtime.checks import shown
 from tilec.runtime.compiler import Compiler, find
 from tilec.runtime.process import run_killable
 from tilec.targets import host
@@ -78,8 +80,8 @@ def recipe(
     registers that the text is shaped for, by default the machine's widest. text: where it was written already. MeasureError
     without a compiler.
     """
-    if vector_bytes is not None and vector_bytes not in WIDTHS:
-        raise ScheduleError(f"vector_bytes={vector_bytes!r}: vector registers have {', '.join(map(str, WIDTHS))} bytes")
+    if vector_bytes is not None:
+        check_width(vector_bytes)
     found = find(compiler)
     width = vector_bytes or widest(found.path)
     threads = ("-fopenmp",) if c_face.uses_threads(program) else ()
@@ -90,6 +92,18 @@ def recipe(
     text = text or c_source.emit(program, width)
     options = (*FLAGS, *order, *threads, *flags)
     return Recipe(program.name, text, c_face.entry(program), found, options, width, machine(found.path))
+
+
+def check_width(vector_bytes: Any) -> None:
+    """ScheduleError for registers that no machine has."""
+    if not isinstance(vector_bytes, int) or vector_bytes not in WIDTHS:
+        raise ScheduleError(f"vector_bytes={shown(vector_bytes)}: vector registers have {', '.join(map(str, WIDTHS))} bytes")
+
+
+def c_text(program: Program, vector_bytes: int = 32) -> str:
+    """The C text. vector_bytes: 16, 32 or 64, the vector registers it is shaped for; it runs on every machine."""
+    check_width(vector_bytes)
+    return c_source.emit(program, vector_bytes)
 
 
 def widest(compiler: str) -> int:

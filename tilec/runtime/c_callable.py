@@ -23,6 +23,7 @@ from tilec.runtime.c_pack import Packed, pack
 from tilec.runtime.c_run import CFunction, address, check_threads, contiguous, load
 from tilec.runtime.c_save import save
 from tilec.runtime.call import bind, pure_outputs
+from tilec.runtime.checks import check_seconds, check_texts
 
 
 class Compiled:
@@ -94,12 +95,13 @@ class Compiled:
             if arrays[name].strides != (0,) * p.ndim:
                 raise LanguageError(f"{self.program.name}: a packed {name} stands in another parameter's place")
 
-    def pack(self, **arrays: np.ndarray) -> Packed:
+    def pack(self, /, *array: np.ndarray, **arrays: np.ndarray) -> Packed:
         """`f.pack(W=W)`: the array in the layout that this schedule reads, for any number of calls `f(A, packed)`.
 
-        Only parameters whose copy the schedule has marked with `prepack`; ScheduleError names them.
+        Only parameters whose copy the schedule has marked with `prepack`; ScheduleError names them. Where there is one such
+        parameter, `f.pack(W)` is it.
         """
-        return pack(self.program, self.function, self.threads, arrays)
+        return pack(self.program, self.function, self.threads, array, arrays)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write C source, header, shared object and a JSON description of schedule and costs; `tilec.load(folder)` reads them.
@@ -280,5 +282,6 @@ def build(
     about: what `save` writes about the schedule.
     """
     count = check_threads(threads)
-    made = recipe(program, compiler, tuple(flags), vector_bytes)
+    check_seconds('build("c")', "timeout", timeout)
+    made = recipe(program, compiler, check_texts('build("c")', "flags", flags), vector_bytes)
     return Compiled(program, load(made, program, timeout), made, count, about=about)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,12 +44,15 @@ def packable(program: Program) -> dict[str, Buffer]:
     return {b.root: b for b in program.buffers if b.prepacked and b.root is not None}
 
 
-def pack(program: Program, function: CFunction, threads: int, arrays: Mapping[str, np.ndarray]) -> Packed:
-    """The packed copy of the one array given, by the name of its parameter."""
+def pack(
+    program: Program, function: CFunction, threads: int, unnamed: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
+) -> Packed:
+    """The packed copy of the one array given: by the name of its parameter, or without where only one can be meant."""
     able = packable(program)
-    if len(arrays) != 1:
-        raise ScheduleError(f"pack() takes one array by name. Possible: {', '.join(able) or 'none: prepack a copy first'}")
-    (name, a), *_ = arrays.items()
+    if len(unnamed) + len(named) != 1 or (unnamed and len(able) != 1):
+        names = ", ".join(able) or "none: prepack a copy first"
+        raise ScheduleError(f"pack() takes one array by name, as in pack({next(iter(able), 'W')}=…). Possible: {names}")
+    name, a = (next(iter(able)), unnamed[0]) if unnamed else next(iter(named.items()))
     if name not in able:
         raise ScheduleError(
             f"pack({name}=…): the schedule packs no '{name}' ahead. Possible: {', '.join(able) or 'prepack first'}"

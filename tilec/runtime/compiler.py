@@ -28,7 +28,7 @@ def find(name: str | None = None) -> Compiler:
 
     Raises MeasureError when there is none, or it is no C compiler that tilec knows.
     """
-    if name is not None and not isinstance(name, str):
+    if name is not None and (not isinstance(name, str) or not name or "\0" in name):
         raise MeasureError(f"compiler={name!r}: give the name or the path of a C compiler")
     wanted = name or os.environ.get("CC") or None
     for candidate in (wanted,) if wanted else NAMES:

@@ -23,6 +23,7 @@ from tilec.ir.arguments import written
 from tilec.ir.program import Program
 from tilec.runtime.backends import Options, find
 from tilec.runtime.call import pure_outputs
+from tilec.runtime.checks import MOST_THREADS, check_cpus, check_flag, check_seconds, check_texts, check_whole, shown
 from tilec.runtime.environment import digest, environment
 from tilec.runtime.job import Check, Job, check_for, make_inputs, store_inputs
 from tilec.runtime.session import START, Failed, Limits, workplace
@@ -55,7 +56,7 @@ class Measure:
     backend: str = "c"
     threads: int | None = None
     compiler: str | None = None
-    flags: tuple[str, ...] = ()
+    flags: Sequence[str] = ()
     candidates: int = CANDIDATES
     seconds: float = 60.0
     repeats: int = 9
@@ -67,19 +68,28 @@ class Measure:
     executor: Executor | None = None
 
     def __post_init__(self) -> None:
-        whole = {"candidates": self.candidates, "repeats": self.repeats, "threads": self.threads, "workers": self.workers}
-        for name, value in whole.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ScheduleError(f"Measure({name}={value!r}): an integer >= 1")
-        times = {"seconds": self.seconds, "limit": self.limit, "compile_limit": self.compile_limit}
-        for name, value in times.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise ScheduleError(f"Measure({name}={value!r}): a number of seconds > 0")
-        if not isinstance(self.noise, int | float) or not 0 <= self.noise < 1:
-            raise ScheduleError(f"Measure(noise={self.noise!r}): a fraction from 0 to 1")
+        for name in ("candidates", "repeats"):
+            check_whole("Measure", name, getattr(self, name))
+        for name in ("seconds", "limit", "compile_limit"):
+            check_seconds("Measure", name, getattr(self, name))
         if self.executor is not None and not isinstance(self.executor, Executor):
-            raise ScheduleError(f"Measure(executor={self.executor!r}): a concurrent.futures.Executor")
+            raise ScheduleError(f"Measure(executor={shown(self.executor)}): a concurrent.futures.Executor")
+        if self.workers is not None:
+            check_whole("Measure", "workers", self.workers, 1, MOST_THREADS)
+        if self.threads is not None and self.executor is None:
+            check_cpus("Measure", "threads", self.threads)
+        elif self.threads is not None:  # of another machine
+            check_whole("Measure", "threads", self.threads, 1, MOST_THREADS)
+        check_flag("Measure", "verify", self.verify)
+        if isinstance(self.noise, bool) or not isinstance(self.noise, int | float) or not 0 <= self.noise < 1:
+            raise ScheduleError(f"Measure(noise={shown(self.noise)}): a fraction from 0 to 1")
+        check_texts("Measure", "flags", self.flags)
+        if self.compiler is not None and (not isinstance(self.compiler, str) or not self.compiler or "\0" in self.compiler):
+            raise ScheduleError(f"Measure(compiler={shown(self.compiler)}): the name or the path of a C compiler")
         find(self.backend)
+        if self.backend == "numpy" and (self.compiler is not None or self.flags):
+            name = "compiler" if self.compiler is not None else "flags"
+            raise ScheduleError(f"Measure({name}={shown(getattr(self, name))}): the backend 'numpy' compiles nothing")
 
     @property
     def options(self) -> Options:

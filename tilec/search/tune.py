@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isclose
@@ -14,7 +15,6 @@ from tilec.cost.bulk import Columns, evaluate
 from tilec.cost.cost import Cost
 from tilec.cost.cpu import program_time
 from tilec.cost.fit import register_misfit
-from tilec.cost.occupancy import check_launch
 from tilec.cost.price import price
 from tilec.errors import LegalityError, ResourceError, ScheduleError, TilecError
 from tilec.ir.program import Program
@@ -23,6 +23,7 @@ from tilec.schedule.schedule import HasProgram, Schedule, start
 from tilec.search.cpu_space import cpu_recipes
 from tilec.search.measure import Measure
 from tilec.search.measured import measure_with
+from tilec.search.options import check_counts, check_database, check_measure, check_progress, check_threads, same_threads
 from tilec.search.recipes import derive
 from tilec.search.result import Candidate, Rejections, Row, Tuned
 from tilec.search.space import Knobs, Space
@@ -47,7 +48,7 @@ def tune(
     measure: Callable[[Schedule], float] | Measure | bool | None = None,
     budget: int | None = None,
     seed: int = 0,
-    database: str | None = None,
+    database: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     registers: int | None = None,
     reassociate: str | Iterable[str] | None = None,
@@ -64,23 +65,23 @@ def tune(
     measure: True or a Measure: the best by the model are compiled, verified and timed on this machine (search/measure.py); or a
     function that runs a schedule and returns seconds. budget: how many candidates at most (default: 16; 8 for a function).
     database: a SQLite file that keeps measurements. seed: which candidates are sampled where not all can be priced. threads,
-    registers: per block (256 on a GPU) and per thread, where the schedule does not say; on a CPU `threads` are its threads.
+    registers: per block (256 on a GPU) and per thread, where the schedule does not say; on a CPU `threads` are its threads, also
+    of what is measured.
     priced: about how many candidates are priced on a CPU, drawn from the seed (default 96). progress(stage, done, total) is
     called. Raises ScheduleError (arguments), TargetError; `.best` raises ScheduleError when nothing is legal and fits.
     """
     program = kernel if isinstance(kernel, Program) else kernel.program
     machine = load(target)
-    check_launch("tune", threads, registers)
-    if threads is None and machine.kind == "gpu":
+    check_threads(machine, threads, registers)
+    how = check_measure(measure, machine)
+    check_counts(machine, seed, priced, budget, how is not None)
+    store = check_database(database, how is not None)
+    check_progress(progress)
+    if machine.kind == "gpu" and threads is None:
         threads = THREADS
-    most = machine.limits.threads_per_block if machine.limits is not None else None
-    if threads is not None and most is not None and threads > most:
-        raise ResourceError(f"tune(threads={threads}): {machine.name} allows {most:,} threads per block")
-    for what, value in (("priced", priced), ("budget", budget)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ScheduleError(f"tune({what}={value!r}): a whole number of candidates, at least 1")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ScheduleError(f"tune(seed={seed!r}): a whole number")
+    elif machine.kind == "cpu":
+        how, threads = same_threads(how, None if threads is None else int(threads))
+        threads = None if threads is None else min(threads, machine.cores)  # the model knows no two threads of one core
     say = progress or (lambda stage, done, total: None)
     permissions: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
     given = _sizes(program, sizes)
@@ -144,12 +145,8 @@ def tune(
         drop,
         draft=draft,
     )
-    if measure is not None and measure is not False:
-        how = Measure() if measure is True else measure
-        if not isinstance(how, Measure) and not callable(how):
-            raise ScheduleError(f"tune(measure={measure!r}): True, a tilec.Measure, or a function from schedule to seconds")
-        say = progress or (lambda stage, done, total: None)
-        measure_with(result, how, program, seed, database, budget, say, lambda reason, example: rejected.add(reason, 1, example))
+    if how is not None:
+        measure_with(result, how, program, seed, store, budget, say, lambda reason, example: rejected.add(reason, 1, example))
     return result
 
 

@@ -84,8 +84,8 @@ def detect(root: Path = Path("/")) -> Detected:
     text = _read(root / "proc/cpuinfo")
     field = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in text.splitlines()) if v}
     flags = set((field.get("flags") or field.get("Features") or "").split())
-    cpus = _usable()
-    folders = [root / f"sys/devices/system/cpu/cpu{n}" for n in cpus]
+    usable = _usable()
+    folders = [root / f"sys/devices/system/cpu/cpu{n}" for n in usable]
     siblings = {_read(f / "topology/thread_siblings_list") or f.name for f in folders}
     quota = _quota(root)
     cores = max(1, min(len(siblings), quota or len(siblings)))
@@ -95,9 +95,14 @@ def detect(root: Path = Path("/")) -> Detected:
         architecture=platform.machine(),
         cores=cores,
         features=tuple(name for flag, name in FEATURES.items() if flag in flags),
-        caches=_caches(folders[0], set(cpus)),
+        caches=_caches(folders[0], set(usable)),
         clock=_clock(folders[0], field),
     )
+
+
+def cpus() -> int:
+    """How many logical CPUs this process may run on."""
+    return len(_usable())
 
 
 def _usable() -> list[int]:
