@@ -108,8 +108,10 @@ class Actions(Lines):
         if place.lanes is not None and not cell.wide and place.width > 1:
             raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
         dtype = cell.buffer.dtype
-        whole = c_convert.unpacked(self.helpers, dtype, place.width) if self.packs_pieces and v.dtype == "f32" else ""
-        if whole and cell.wide and not (cell.holds_lanes or cell.gathers):
+        packs = self.packs_pieces and v.dtype == "f32" and cell.wide and not (cell.holds_lanes or cell.gathers)
+        if packs and c_convert.paired(self.helpers, dtype, place.width):
+            self.put(cell, v.text, place, note, streaming, "f32")
+        elif packs and (whole := c_convert.unpacked(self.helpers, dtype, place.width)):
             self.put(cell, f"{whole}({v.text})", place, note, streaming, "i32" if dtype == "i8" else "u32")
         else:
             self.put(cell, values.stored(v, dtype), place, note, streaming)
@@ -160,7 +162,9 @@ class Actions(Lines):
             return []
         h, short = self.helpers, pieces[0][2]
         values = [v for _, v, _ in pieces]
-        if short != to:
+        if short == "f32" and to == "u16":
+            values, lanes = [f"{c_convert.paired(h, 'bf16', lanes)}({', '.join(values)})"], 2 * lanes
+        elif short != to:
             values, lanes = [f"{h.narrow(to, short, lanes)}({', '.join(values)})"], lanes * len(values)
         while len(values) > 1:
             join = h.join(to, lanes)

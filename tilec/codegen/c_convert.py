@@ -20,6 +20,9 @@ _RULE = {
 # encoding of a quiet NaN, and the least f32 that rounds to infinity or the largest value, where larger ones saturate to it
 _SMALL = {"f8e4m3": (0x7F, 448.0), "f8e5m2": (0x7E, 57344.0), "f16": (0x7E00, 65520.0)}
 
+# by lanes: (macro, prefix of the intrinsics, register)
+_BF16 = {8: ("__AVX512BF16__) && defined(__AVX512VL__", "_mm256", "__m256"), 16: ("__AVX512BF16__", "_mm512", "__m512")}
+
 
 def _lanes(h: Helpers, lanes: int):
     """(cast of values, cast of bits, select, integers of another width) as text, the same for scalars and vectors."""
@@ -106,7 +109,8 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
         if rule is None and d.kind == "float" and dtype in ("f32", "f64"):
             return f"return {convert(dtype, short, 'x')};"
         if rule is None and source == "f32":
-            return _from_f32(h, dtype, lanes)
+            plain = _from_f32(h, dtype, lanes)
+            return _by_instruction(h, dtype, lanes, f"return ({t}){{prefix}}_cvtneps_pbh(({{whole}})x);", plain)
         if rule is None and source in ("i32", "bool") and dtype == "i8":
             low, high = (constant(h, "i32", lanes, v) for v in ("-128", "127"))
             _, _, select, resize = _lanes(h, lanes)
@@ -141,6 +145,28 @@ def unpacked(h: Helpers, dtype: str, lanes: int) -> str:
     return h.define(f"{dtype}_bits_from_{f}", t, f"{f} x", body)
 
 
+def paired(h: Helpers, dtype: str, lanes: int) -> str:
+    """The helper that rounds two vectors of f32 to one of bf16, the first in front; "" where no instruction may."""
+    if dtype != "bf16" or lanes not in _BF16 or not h.flushes:
+        return ""
+    f, t = h.type("f32", lanes), h.type("u16", 2 * lanes)
+
+    def body() -> str:
+        one = encode(h, "bf16", "f32", lanes)
+        plain = f"return {h.join('u16', lanes)}({one}(a), {one}(b));"
+        return _by_instruction(h, dtype, lanes, f"return ({t}){{prefix}}_cvtne2ps_pbh(({{whole}})b, ({{whole}})a);", plain)
+
+    return h.define(f"bf16_from_two_{f}", t, f"{f} a, {f} b", body)
+
+
+def _by_instruction(h: Helpers, dtype: str, lanes: int, fast: str, plain: str) -> str:
+    """The instructions that round f32 to bf16, to nearest even with denormals taken for zero, where that is permitted."""
+    if dtype != "bf16" or lanes not in _BF16 or not h.flushes:
+        return plain
+    macro, prefix, whole = _BF16[lanes]
+    return under(macro, fast.format(prefix=prefix, whole=whole), plain)
+
+
 def through(h: Helpers, dtype: str, lanes: int) -> str:
     """The helper that rounds f32 values to `dtype` and keeps them as f32: what a store and a load make of them; "" if none."""
     _, bits, select, _ = _lanes(h, lanes)
@@ -150,10 +176,12 @@ def through(h: Helpers, dtype: str, lanes: int) -> str:
         def body() -> str:
             quiet = constant(h, "u32", lanes, "0x7fc00000u")
             kept = select("u32", "f32", "x", "==", "x", "r", quiet)
-            return (
+            plain = (
                 f"{u} b = {bits('u32', 'f32', 'x')};\n{u} r = (b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u;\n"
                 f"return {bits('f32', 'u32', kept)};"
             )
+            fast = f"return ({f}){{prefix}}_cvtpbh_ps({{prefix}}_cvtneps_pbh(({{whole}})x));"
+            return _by_instruction(h, dtype, lanes, fast, plain)
 
     elif dtype == "f16" and lanes in (4, 8, 16):
 

@@ -58,9 +58,11 @@ def number(value: float | int, short: str) -> str:
 
 @dataclass
 class Helpers:
-    """Definitions in the order of their need. A method returns the name to call; `vector_bytes` is the widest register."""
+    """Definitions in the order of their need. A method returns the name to call; `vector_bytes` is the widest register.
+    flushes: a conversion may take denormals for zero, where an instruction does."""
 
     vector_bytes: int = 32
+    flushes: bool = False
     types: dict[tuple[str, int], None] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 
-from tilec.codegen.c_groups import Groups, Run, turn, weave
+from tilec.codegen.c_groups import Groups, Run, weave
 from tilec.codegen.c_helpers import Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
@@ -180,11 +180,10 @@ class Instructed(Groups):
         """The group of a in every lane, its elements at the positions of b's."""
         h, lanes = self.helpers, place.width
         short = "i8" if wanted.operand == "i8" else "u16"
-        text = f"{spread(h, wanted, short, lanes)}({group.pointers[0]})"
-        if group.places != placed:
-            if wanted.depth != 2:
-                raise NotVector("its operands run against each other")
-            text = f"({h.type('i32', lanes)}){turn(h, lanes)}(({h.type('u32', lanes)}){text})"
+        turned = group.places != placed
+        if turned and wanted.depth != 2:
+            raise NotVector("its operands run against each other")
+        text = f"{spread(h, wanted, short, lanes, turned)}({group.pointers[0]})"
         return self.named(text, h.type("i32", lanes), self.names[a], place)
 
 
@@ -193,11 +192,14 @@ def _copies(passed: tuple[Around, ...]) -> float:
     return prod(x.most or inf for x in passed)
 
 
-def spread(h: Helpers, wanted: Instruction, short: str, lanes: int) -> str:
-    """The neighbours at p as one 32-bit group, in every lane."""
+def spread(h: Helpers, wanted: Instruction, short: str, lanes: int, turned: bool) -> str:
+    """The neighbours at p as one 32-bit group, in every lane; a pair with its halves exchanged."""
     t = h.type("i32", lanes)
     if short == "i8" and wanted.depth == 2:
-        body = f"return {h.splat('i32', lanes)}((i32)((u32)(u16)(i16)p[0] | (u32)(i32)p[1] << 16));"
+        low, high = ("p[1]", "p[0]") if turned else ("p[0]", "p[1]")
+        body = f"return {h.splat('i32', lanes)}((i32)((u32)(u16)(i16){low} | (u32)(i32){high} << 16));"
+    elif turned:  # before it is spread: a vector's shift would take its turn among the products
+        body = f"u32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}((i32)(v << 16 | v >> 16));"
     else:
         body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}(v);"
         if wanted.name == BIASED:  # by the vector unit: as an operator it would be done before the element is spread
@@ -207,7 +209,7 @@ def spread(h: Helpers, wanted: Instruction, short: str, lanes: int) -> str:
             plain = f"return {h.splat('i32', lanes)}(v) ^ {h.splat('i32', lanes)}((i32)0x80808080);"
             macro = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512F__"}[lanes]
             body = "i32 v;\nmemcpy(&v, p, sizeof v);\n" + under(macro, fast, plain)
-    name = f"{'biased' if wanted.name == BIASED else 'group'}_{wanted.depth}{short}_{t}"
+    name = f"{'turned' if turned else 'biased' if wanted.name == BIASED else 'group'}_{wanted.depth}{short}_{t}"
     return h.define(name, t, f"const {short} *p", body)
 
 

@@ -51,9 +51,11 @@ LARGEST = 2**31 - 1
 def emit(program: Program, vector_bytes: int = 32) -> str:
     """The C text. vector_bytes: 16, 32 or 64, the vector registers it is shaped for; it runs on every machine."""
     cells, names, shared = Cells.of(tree.without_hints(program)), c_names(program), _team_loops(program.body)
-    first = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells, None, shared))
+    flushes = program.hardware_rounding
+    first = _Emitter(program, cells, names, Helpers(vector_bytes, flushes), Storage(program, cells, None, shared))
     first.run()
-    last = _Emitter(program, cells, names, Helpers(vector_bytes), Storage(program, cells, first.storage.decided(), shared))
+    storage = Storage(program, cells, first.storage.decided(), shared)
+    last = _Emitter(program, cells, names, Helpers(vector_bytes, flushes), storage)
     last.run()
     return last.text()
 

@@ -29,7 +29,7 @@ def instruction(program: Program, loop: str, name: str) -> Program:
     3. acc has the instruction's result dtype, a and b (converted at most to the arithmetic type) its operand dtype.
     4. acc's lanes lie next to each other; so do the `depth` elements of a, which does not depend on the lane, and the elements
        of b: either the groups of `depth`, lane by lane, as `layout` packs them, or the lanes of each of `depth` rows, which are
-       woven into groups in registers.
+       woven into groups in registers. A pair of a that runs against those of b is turned round in a register.
     5. Permissions: contract where the instruction rounds once, hardware_rounding where it flushes denormals; and, unless the
        elements lie so that the instruction adds them in the order of the loop, reassociate of acc (integers need none).
 
@@ -115,10 +115,10 @@ class _Operands:
             if strides.signed(a, 0) < 0 and wanted.depth > 2:
                 raise ScheduleError(f"'{a.buffer}' runs against the rows of '{b.buffer}' along '{inner.var}'")
             return _Operands(target.root or target.name, True)
-        forward = strides.signed(b, wanted.depth), strides.signed(a, 0)
-        if forward[0] != forward[1]:
+        forward = strides.signed(b, wanted.depth)
+        if forward != strides.signed(a, 0) and wanted.depth > 2:  # a pair is turned round in a register
             raise ScheduleError(f"'{a.buffer}' and '{b.buffer}' run against each other along '{inner.var}'")
-        placed = tuple(range(wanted.depth)) if forward[0] > 0 else tuple(reversed(range(wanted.depth)))
+        placed = tuple(range(wanted.depth)) if forward > 0 else tuple(reversed(range(wanted.depth)))
         # the loop's d-th element lies at position placed[d]: in order when the instruction adds those positions so
         return _Operands(target.root or target.name, placed == wanted.order)
 

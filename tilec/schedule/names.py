@@ -78,7 +78,7 @@ def find_loop(program: Program, name: object) -> Position:
     everything = list(loops(program.body))
     matches = [p for p, loop in everything if loop.var == name]
     listed, missing, given = everything, name, ""
-    numbered = re.fullmatch(r"(\w+)#(\d+)", name)
+    numbered = re.fullmatch(r"([\w.]+)#(\d+)", name)
     if numbered:
         matches = [p for p, loop in everything if loop.var == numbered[1]]
         matches = matches[int(numbered[2]) - 1 : int(numbered[2])] if numbered[2] != "0" else []

@@ -12,7 +12,7 @@ from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.cpu_blocks import block_group, blocked_rows
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_dot import FLAT_ROWS, choose_dots, dot_group, dots_of
+from tilec.search.cpu_dot import FLAT_ROWS, dots_of
 from tilec.search.cpu_gemm import Blocks, choose, contraction_group
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
 from tilec.search.nests import Group, Nest, nests
@@ -105,8 +105,8 @@ def _structures(
         b = given or choose(s.program, group, core, ahead)
         first: list[Callable[[Schedule], Schedule]] = []
         if dots is not None and not (b.flat and not b.packed and b.MR <= FLAT_ROWS and dots.instruction.contracted):
-            d = given or choose_dots(s.program, group, core, dots, ahead)
-            first = [lambda s: _proved(dot_group(s, group, d, dots))]
+            d = given or choose(s.program, group, core, ahead, dots)
+            first = [lambda s: _proved(contraction_group(s, group, d, core, dots))]
         windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again
         plain = replace(choose(s.program, group, core) if b.flat and b.packed else b, packed=False)
         ways = [plain] if windows else [b, plain]

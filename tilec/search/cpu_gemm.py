@@ -15,6 +15,8 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Leaf, Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, vectorised
+from tilec.search.cpu_dot import Dots, grouped, instructed, is_peeled, named, woven, woven_copies
+from tilec.search.cpu_operands import dimension, extents, right_operands
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
@@ -49,18 +51,7 @@ class Blocks:
     ahead: frozenset[str] = frozenset()
 
 
-def extents(program: Program, nest: Nest) -> dict[str, int]:
-    """The numbers of iterations of a contraction's loops at the program's sizes; 0 where they are not constant."""
-    q = nest.leading
-    out = {}
-    found = site(program, q)
-    for loop in found.loops if found else ():
-        e = loop.upper[0] - loop.lower[0]
-        out[loop.var] = e.const if e.is_const and len(loop.upper) == 1 else 0
-    return out
-
-
-def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = frozenset()) -> Blocks:
+def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = frozenset(), dots: Dots | None = None) -> Blocks:
     """Sizes from the program and the machine.
 
     A packed piece of the right operand (KC rows, NC columns) stays in half of the second-level cache while all rows of the left
@@ -80,11 +71,11 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     for v in nest.sums:
         k *= max(1, size.get(v, 1))
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
-    word = DTYPES[DTYPES[dtype].arithmetic].bytes
+    word = dots.word if dots else DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
     outer = [v for v in root.band if v not in by]
     ahead = ahead & frozenset(b for x in sums for b in right_operands(program, x))
-    if 0 < m <= core.registers - 3 and not outer:  # one tile of rows: nothing of the right operand is read twice
+    if 0 < m <= core.registers - 3 and not outer and dots is None:  # one tile of rows: nothing of the right operand is read twice
         run = 0 if ahead else ROWS_AT_ONCE if m < FEW else RUN
         nr = nr if ahead and m < FEW else core.lanes(dtype)
         return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, run, packed=bool(ahead), flat=True, ahead=ahead)
@@ -92,7 +83,7 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
         mr = min(range(min(4, mr), mr + 1), key=lambda rows: (-(-m // rows) * rows, -rows))
     width = max(nr, WIDTH // nr * nr)
     kc, longest = 0, core.l2 // 2 // (word * width)
-    if k > longest:
+    if k > longest and (dots is None or k % dots.instruction.depth == 0):
         blocks = -(-k // (longest * 3 // 4))
         kc = (k + 8 * blocks - 1) // (8 * blocks) * 8
     batch = max([size.get(own.get(v, v), 0) for v in outer], default=1)
@@ -101,8 +92,8 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     return Blocks(mr, nr, width, kc, ahead=ahead)
 
 
-def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Schedule:
-    """The schedule of contractions over one band and what is elementwise around them."""
+def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Dots | None = None) -> Schedule:
+    """The schedule of contractions over one band and what is elementwise around them. dots: by this instruction."""
     root = group[-1]
     by = tile_knobs(s.program, root)
     columns = next(v for v, knob in by.items() if knob == "BN")
@@ -130,27 +121,31 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core) -> Sched
     place = Place(outer, tiles, points)
     sums: list[Nest] = []
     if root.kind == "contraction":
-        s = summed(s, root, place, b, own=True)
+        s = summed(s, root, place, b, own=True, dots=dots)
         sums.append(root)
     for nest in reversed(group[:-1]):
         if not standing(s.program, nest.statements):
             continue
         s = s.compute_at(handed_on(s.program, nest), tiles[-1] if not b.KC else outer[-1])
         if nest.kind == "contraction":
-            s = summed(s, nest, place, b, own=False)
+            s = summed(s, nest, place, b, own=False, dots=dots)
             sums.append(nest)
+    for nest in sums if dots and not b.KC else ():
+        s = grouped(s, nest, dots)
     if b.packed:
         for nest in reversed(sums):
-            s = _packed(s, nest, place, b, core)
+            s = _packed(s, nest, place, b, dots)
     if b.flat:
         for nest in reversed(sums):
             s = _flat(s, nest, b, core)
-    if b.packed:
+    if b.packed and dots is None:
         for nest in reversed(sums):
             s = _widened(s, nest)
     s = vectorised(s)
+    for nest in sums if dots else ():
+        s = instructed(s, nest, dots)
     if b.packed and not b.flat:
-        s = _ahead(s, sums, b, core)
+        s = _ahead(s, sums, b, core, dots)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
     s = s.parallel(first)
     if b.across == "columns":
@@ -169,8 +164,9 @@ class Place:
     points: Sequence[str]
 
 
-def summed(s: Schedule, nest: Nest, place: Place, b: Blocks, own: bool) -> Schedule:
-    """One contraction of the tile: k outside the points, its accumulators in registers (blocked: per block of k)."""
+def summed(s: Schedule, nest: Nest, place: Place, b: Blocks, own: bool, dots: Dots | None = None) -> Schedule:
+    """One contraction of the tile: k outside the points, its accumulators in registers (blocked: per block of k, the groups that
+    an instruction adds inside the points already)."""
     q = nest.update
     assert q is not None
     target = s.program.statement[q].target.buffer
@@ -196,10 +192,15 @@ def summed(s: Schedule, nest: Nest, place: Place, b: Blocks, own: bool) -> Sched
             points.append(point)
     if temp:
         s = s.place(target, "scratch", at=place.outer[-1])
-    k = ks[0]
-    s = s.split(f"{q}.{loops_of(s.program, q, k)[-1]}", b.KC, into=(ko, ki))
-    rest = [v for v in ks[1:]]
-    s = s.reorder(*(f"{q}.{v}" for v in (ko, *tiles, ki, *rest, *points)))
+    k = f"{q}.{loops_of(s.program, q, ks[0])[-1]}"
+    if dots is not None:
+        depth = dots.instruction.depth
+        kg, kk = fresh(s, "kg", "kk")
+        s = s.split(k, depth, into=(kg, kk), tail="exact").split(f"{q}.{kg}", b.KC // depth, into=(ko, ki))
+        points.append(kk)
+    else:
+        s = s.split(k, b.KC, into=(ko, ki))
+    s = s.reorder(*(f"{q}.{v}" for v in (ko, *tiles, ki, *ks[1:], *points)))
     return s.cache_write(target, at=f"{q}.{tiles[-1]}", memory="register")
 
 
@@ -211,42 +212,57 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
     return [v for v in inside if v in wanted]
 
 
-def _packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core) -> Schedule:
+def _packed(s: Schedule, nest: Nest, place: Place, b: Blocks, dots: Dots | None) -> Schedule:
     """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns: by the first tile
     that reads them, or before pieces of rows, or ahead of the call."""
     q = nest.update
     assert q is not None
     path = path_of(s.program, q)
+    lanes = path[-2] if dots else path[-1]
     blocks = [v for v in path if v not in place.outer and v in _sums(s.program, q, nest)] if b.KC else []
-    ahead = b.across == "rows"
-    at = place.outer[-2] if ahead else blocks[0] if blocks else place.outer[-1]
+    before = b.across == "rows"  # of pieces of rows, by all cores
+    at = place.outer[-2] if before else blocks[0] if blocks else place.outer[-1]
     for buffer in right_operands(s.program, nest):
         (into,) = fresh(s, f"{buffer}_packed")
         if buffer in b.ahead:
             s = s.cache_read(buffer, at=None, memory="global", into=into)
         else:
-            s = s.cache_read(buffer, at=f"{q}.{at}", memory="scratch", into=into)
+            s = s.cache_read(buffer, at=named(s.program, q, at), memory="scratch", into=into)
         dtype = s.program.buffer[into].dtype
-        if DTYPES[dtype].arithmetic != dtype:
-            s = s.widen(into)
-        dim = dimension(s.program, into, q, path[-1])
-        if dim is not None:
-            s = s.layout(into, "panels", dim, b.NR)
+        dim = dimension(s.program, into, q, lanes)
+        if dots is not None:
+            s = woven(s, into, nest, _read(s.program, q, buffer), b.NR, dots)
+        else:
+            if DTYPES[dtype].arithmetic != dtype:
+                s = s.widen(into)
+            if dim is not None:
+                s = s.layout(into, "panels", dim, b.NR)
         s = s.allocate(into, 64, "huge")
-        if not ahead and buffer not in b.ahead:
-            k = f"{q}.{_sums(s.program, q, nest)[-1]}"
+        apart = dots is not None and dots.instruction.name == "vpdpbusd"
+        first = not before and not apart and buffer not in b.ahead
+        if first and dots is not None and is_peeled(s.program, q):  # the rest of the sum reads it in a loop of its own
+            s = s.fill_at(into, named(s.program, q, place.tiles[-1]))
+        elif first:
+            k = named(s.program, q, sum_loop(s.program, q, nest, dots))
             s = s.fill_at(into, k).prefetch(buffer, k, AHEAD)
-        elif dim is not None and dim == len(s.program.buffer[into].shape) - 1:
+        if dots is not None:
+            s = woven_copies(s, into, nest, _read(s.program, q, buffer), b.NR, dots)
+        elif not first and dim is not None and dim == len(s.program.buffer[into].shape) - 1:
             panel, point = fresh(s, f"{into}_b", f"{into}_v")
             s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
+        if before or buffer in b.ahead:
+            s = shared_out(s, into)
         if buffer in b.ahead:
-            s = shared_out(s, into).prepack(into)
+            s = s.prepack(into)
             if b.flat:
                 rows = UNDER_WAY // (DTYPES[s.program.buffer[into].dtype].bytes * b.NR)
                 s = s.prefetch(into, f"{q}.{_sums(s.program, q, nest)[-1]}", max(1, rows), 2)
-        elif ahead:
-            s = shared_out(s, into)
     return s
+
+
+def _read(program: Program, q: str, buffer: str) -> int:
+    """The number of the statement's read of a buffer."""
+    return next(n for n, r in enumerate(program.statement[q].reads) if r.buffer == buffer)
 
 
 def copying(s: Schedule, buffer: str) -> list[str]:
@@ -296,17 +312,20 @@ def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
     return s
 
 
-def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core) -> Schedule:
+def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core, dots: Dots | None) -> Schedule:
     """What the next tile reads, fetched while this one runs: rows of the left operand, line by line, and partial sums."""
     for nest in sums:
         q = nest.update
         assert q is not None
         path = path_of(s.program, q)
-        k = _sums(s.program, q, nest)[-1]
+        k = sum_loop(s.program, q, nest, dots)
+        depth = dots.instruction.depth if dots else 1
         rows, micro = path[path.index(k) - 2 : path.index(k)]
+        at, around = named(s.program, q, k), named(s.program, q, rows)
         target = s.program.statement[q].target.buffer
         if b.KC and s.program.buffer[target].memory in ("scratch", "global"):
-            s = s.prefetch(target, f"{q}.{micro}", 1, 2, of=f"{q}.{rows if b.NC == b.NR else micro}")
+            tile = named(s.program, q, micro)
+            s = s.prefetch(target, tile, 1, 2, of=around if b.NC == b.NR else tile)
         found = site(s.program, q)
         assert found is not None and isinstance(found.action, Leaf)
         for r in found.action.reads:
@@ -315,9 +334,16 @@ def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core) -> Schedule
             names = frozenset[str]().union(*(e.names for e in r.index))
             if rows in names and micro not in names:
                 read = next(x for x in found.loops if x.var == k)
-                run = max((e.const for e in read.upper if e.is_const), default=0) * DTYPES[s.program.buffer[r.buffer].dtype].bytes
+                run = (
+                    max((e.const for e in read.upper if e.is_const), default=0)
+                    * depth
+                    * DTYPES[s.program.buffer[r.buffer].dtype].bytes
+                )
                 level = 1 if 0 < run * b.MR <= core.l1 * 3 // 4 else 2
-                s = s.prefetch(r.buffer, f"{q}.{k}", 1, level, of=f"{q}.{rows}")
+                kept = s.program.buffer[r.buffer]
+                if kept.role == "temp" and not kept.placed:
+                    s = s.place(kept.name, "global").allocate(kept.name, 64, "huge")
+                s = s.prefetch(r.buffer, at, 1, level, of=around)
     return s
 
 
@@ -348,21 +374,9 @@ def _widened(s: Schedule, nest: Nest) -> Schedule:
     return s
 
 
-def right_operands(program: Program, nest: Nest) -> list[str]:
-    """Buffers in global memory that the sum reads by one access, with the columns in the index and without the rows."""
-    q = nest.update
-    assert q is not None
-    statement = program.statement[q]
-    column = nest.band[-1]
-    row = next((v for v, knob in tile_knobs(program, nest).items() if knob == "BM"), None)
-    out = []
-    for access in statement.reads:
-        names = frozenset[str]().union(*(e.names for e in access.index))
-        alone = sum(a.buffer == access.buffer for a in statement.reads) == 1
-        kept = program.buffer.get(access.buffer)
-        if alone and column in names and row is not None and row not in names and kept is not None and kept.memory == "global":
-            out.append(access.buffer)
-    return out
+def sum_loop(program: Program, q: str, nest: Nest, dots: Dots | None) -> str:
+    """The innermost loop over the sum, over groups where an instruction adds them."""
+    return _sums(program, q, nest)[-2 if dots else -1]
 
 
 def _sums(program: Program, q: str, nest: Nest) -> list[str]:
@@ -370,13 +384,3 @@ def _sums(program: Program, q: str, nest: Nest) -> list[str]:
     path = path_of(program, q)
     found = {x for v in nest.sums for x in loops_of(program, q, v)}
     return [v for v in path if v in found]
-
-
-def dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
-    """The dimension of the packed buffer along which the lanes step."""
-    found = site(program, q)
-    assert found is not None and isinstance(found.action, Leaf)
-    for r in found.action.reads:
-        if isinstance(r, Address) and r.buffer == buffer:
-            return next((d for d, e in enumerate(r.index) if lane in e.names), None)
-    return None

@@ -1,0 +1,46 @@
+"""What the operands of a contraction are: its extents, what moves with the columns only, where the lanes step."""
+
+from __future__ import annotations
+
+from tilec.ir.program import Address, Leaf, Program
+from tilec.search.handles import site
+from tilec.search.nests import Nest
+from tilec.search.tiles import tile_knobs
+
+
+def extents(program: Program, nest: Nest) -> dict[str, int]:
+    """The numbers of iterations of a contraction's loops at the program's sizes; 0 where they are not constant."""
+    q = nest.leading
+    out = {}
+    found = site(program, q)
+    for loop in found.loops if found else ():
+        e = loop.upper[0] - loop.lower[0]
+        out[loop.var] = e.const if e.is_const and len(loop.upper) == 1 else 0
+    return out
+
+
+def right_operands(program: Program, nest: Nest) -> list[str]:
+    """Buffers in global memory that the sum reads by one access, with the columns in the index and without the rows."""
+    q = nest.update
+    assert q is not None
+    statement = program.statement[q]
+    column = nest.band[-1]
+    row = next((v for v, knob in tile_knobs(program, nest).items() if knob == "BM"), None)
+    out = []
+    for access in statement.reads:
+        names = frozenset[str]().union(*(e.names for e in access.index))
+        alone = sum(a.buffer == access.buffer for a in statement.reads) == 1
+        kept = program.buffer.get(access.buffer)
+        if alone and column in names and row is not None and row not in names and kept is not None and kept.memory == "global":
+            out.append(access.buffer)
+    return out
+
+
+def dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
+    """The dimension of the packed buffer along which the lanes step."""
+    found = site(program, q)
+    assert found is not None and isinstance(found.action, Leaf)
+    for r in found.action.reads:
+        if isinstance(r, Address) and r.buffer == buffer:
+            return next((d for d, e in enumerate(r.index) if lane in e.names), None)
+    return None
