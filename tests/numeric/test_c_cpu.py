@@ -23,7 +23,7 @@ from tilec.runtime.bound import bounds
 from tilec.runtime.c_pack import Packed
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.cpu import pick
-from tilec.search.cpu_gemm import Blocks
+from tilec.search.cpu_operands import Blocks
 
 pytestmark = needs_compiler
 M, N, K = sizes("M N K")

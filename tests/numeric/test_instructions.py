@@ -26,7 +26,7 @@ from tilec.runtime.process import run_killable
 from tilec.schedule.schedule import start
 from tilec.search.cpu import pick
 from tilec.search.cpu_dot import FLAT_ROWS
-from tilec.search.cpu_gemm import Blocks
+from tilec.search.cpu_operands import Blocks
 from tilec.targets.detect import detect
 
 pytestmark = needs_compiler
@@ -132,7 +132,7 @@ def machine(
     name = c_instructions.product(h, wanted, lanes)
     result, group = "f32" if wanted.result == "f32" else "i32", h.type("i32", lanes)
     load = h.load(result, lanes), h.load("i32", lanes), h.store(result, lanes)
-    spread = c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes)
+    spread = c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, False)
     one = f"{spread}(a + {wanted.depth} * (n + l))"
     bias = f" - {name}((({group}){{0}}), ({group}){{0}} + (i32)0x80808080, w)" if wanted.name == c_instructions.BIASED else ""
     body = (
@@ -184,7 +184,7 @@ def test_the_plain_form_has_the_same_values(wanted: Instruction, tmp_path: Path)
 # products of matrices -------------------------------------------------------------------------------------------------
 
 FAST = {"contract": True, "hardware_rounding": True}
-SHAPES = [(1, 1, 1), (13, 70, 33), (25, 33, 66), (40, 129, 7), (61, 40, 70), (12, 32, 64)]
+SHAPES = [(1, 1, 1), (13, 70, 33), (25, 33, 66), (40, 129, 7), (61, 40, 70), (12, 32, 64), (40, 17, 9), (70, 16, 130)]
 KERNELS = {
     "i8": (product_i8, {}),
     "rowquant": (rowquant, {}),
@@ -217,6 +217,24 @@ def test_storage_types_packed_ahead_of_the_call(permissions: dict[str, Any], m: 
     a, w = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (k, n)))
     want = interp.run(s.program.source, {"A": a, "W": w}, chosen)["Y"].tobytes()
     assert f(a, w).tobytes() == want and f(a, f.pack(W=w)).tobytes() == want
+
+
+def test_bf16_is_rounded_by_its_instruction_where_that_is_permitted(tmp_path: Path) -> None:
+    program = workload("gemm_silu").program
+    chosen = {"M": 7, "N": 80, "K": 6}
+    rng = np.random.default_rng(1)
+    a, w = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((7, 6), (6, 80)))
+    a[2] *= ml_dtypes.bfloat16(2.0**-60)  # results below the normal range
+    w[:, 3:9] *= ml_dtypes.bfloat16(2.0**-70)
+    want = interp.run(program, {"A": a, "W": w}, chosen)["Y"].astype(np.float32)
+    for permissions in (FAST, {"contract": True}):
+        s = pick(program, ZEN4, sizes=chosen, **permissions).schedule
+        f = c_callable.build(s.program, flags=("-O1",))
+        got, tiny = f(a, w).astype(np.float32), np.abs(want) < 2.0**-126
+        assert tiny.any() and (got[~tiny] == want[~tiny]).all()
+        assert ("cvtneps_pbh" in c_source.emit(s.program, 64)) == (permissions == FAST)
+        here = permissions == FAST and "avx512_bf16" in detect().features
+        assert (got[tiny] == (0 if here else want[tiny])).all()
 
 
 @pytest.mark.parametrize(("name", "n", "k"), [("i8", 150, 72), ("gemm_silu", 70, 40)])

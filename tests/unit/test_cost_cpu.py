@@ -16,7 +16,7 @@ from tilec.cost.cpu_tree import Builder
 from tilec.cost.price import price
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.cpu import pick
-from tilec.search.cpu_gemm import Blocks
+from tilec.search.cpu_operands import Blocks
 from tilec.search.nests import nests
 from tilec.targets import load
 

@@ -14,12 +14,12 @@ from tilec.lang import f32, kernel, silu, sizes
 from tilec.search.cpu import group_nests, pick
 from tilec.search.cpu_blocks import blocked_rows
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_gemm import Blocks
+from tilec.search.cpu_operands import Blocks
 from tilec.search.nests import nests
 from tilec.targets.load import parse
 from tilec.workloads import names
 
-M, N, K = sizes("M N K")
+M, N, K, L = sizes("M N K L")
 DATA = Path(__file__).parent.parent / "data"
 ZEN3, ZEN4 = (parse((DATA / f"host_{name}.toml").read_text(), f"host_{name}.toml") for name in ("zen3", "zen4"))
 
@@ -45,6 +45,23 @@ def gemm_silu_f32(A: f32[M, K], W: f32[K, N], Y: f32[M, N]):
     for i in range(M):
         for j in range(N):
             Y[i, j] = silu(C[i, j])
+
+
+@kernel
+def two_products(A: f32[M, K], B: f32[K, N], C: f32[N, L], Y: f32[M, L]):
+    T: f32[M, N]
+    for i in range(M):
+        for j in range(N):
+            acc: f32 = 0
+            for k in range(K):
+                acc += A[i, k] * B[k, j]
+            T[i, j] = acc
+    for i in range(M):
+        for j in range(L):
+            last: f32 = 0
+            for k in range(N):
+                last += T[i, k] * C[k, j]
+            Y[i, j] = last
 
 
 def numbers(program, first: int) -> dict[str, int]:
@@ -270,3 +287,16 @@ def test_the_next_row_is_asked_for_while_this_one_is_computed():
     at = next(n for n, line in enumerate(lines) if line.startswith("prefetch X[i + 1, "))
     assert any("exp(X[i, " in line for line in lines[at : at + 6])
     same(picked.schedule.program, None, **chosen)
+
+
+def test_a_product_of_a_product_has_the_same_structure():
+    found = pick(two_products.program, ZEN4, contract=True, sizes={"M": 100, "N": 70, "K": 90, "L": 130})
+    assert found.notes == ()
+    assert "B_packed" in str(found.schedule) and "C_packed" in str(found.schedule)
+
+
+@pytest.mark.parametrize(("columns", "level"), [(1000, "L1"), (1024, "L2")])
+def test_rows_that_share_sets_of_the_cache_are_asked_for_in_the_next_one(columns, level):
+    s = pick(gemm_silu_f32.program, ZEN4, contract=True, sizes={"M": 100, "N": columns, "K": 90}).schedule
+    asked = [line for line in str(s).splitlines() if "prefetch W[" in line]
+    assert len(asked) == 1 and asked[0].endswith(f"to {level}")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.handbuilt import gemm_silu
 from tests.unit.schedule_fuzz import band, chain, counts, same, triangle, walk
-from tilec.errors import LegalityError
+from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.interp import run
 from tilec.ir.printer import loop_tree
 from tilec.lang.builder import Builder
@@ -73,6 +73,24 @@ def test_split_peel_makes_full_tiles_and_a_rest():
         "i_i in 0..N % 4",
         "  S0: x",
     ]
+
+
+def test_split_exact_of_a_tile_of_multiples():
+    s = line(72).split("i", 16).split("i_i", 4, tail="exact")
+    assert shape(s)[1:3] == ["  i_i_o in 0..min(4, 18 - 4*i_o)", "    i_i_i in 0..4"]
+    assert points(s, 72) == [1] * 72
+    with pytest.raises(ScheduleError, match="not known to be a multiple of 4"):
+        line(70).split("i", 16).split("i_i", 4, tail="exact")
+
+
+def test_copies_that_a_split_peeled_have_names_that_work():
+    b = Builder("copies")
+    x, y = b.param("x", "i32", [10, 3]), b.param("y", "i32", [10, 3])
+    with b.loop("i", 0, 10) as i, b.loop("j", 0, 3) as j:
+        b.store(y, [i, j], "=", x[i, j])
+    s = start(b.program()).cache_read("x", at=None, memory="scratch", into="c").split("c.0", 4, into=("a", "b"), tail="peel")
+    assert {"c.1#1", "c.1#2"} <= set(s.loops)
+    assert shape(s.reorder("c.1#1", "b#1"))[1:3] == ["  c.1 in 0..3", "    b in 0..4"]
 
 
 def test_split_exact_uses_the_assumption():

@@ -27,7 +27,8 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
     1. `factor` is an integer >= 1; it may exceed the extent (one partial tile).
     2. `into` are two different, free names; by default `v_o` and `v_i`.
     3. The loop is not bound to blocks or threads and not pipelined (split first).
-    4. tail="peel" and tail="exact" need one lower and one upper bound, "exact" an extent known to be a multiple of the factor.
+    4. tail="peel" needs one lower and one upper bound; "exact" one lower bound, and every upper one known to be a multiple of the
+       factor away from it.
 
         for i in 0..N:      "min"      for i_o in 0..ceil(N/4):
             S[i]             ->            for i_i in 0..min(4, N - 4*i_o):
@@ -59,7 +60,7 @@ def split(program: Program, loop: str, factor: int, into: tuple[str, str] | None
     outer_kind = "serial" if node.kind in ("vector", "unrolled") else node.kind
     tiles = Loop(outer, start, stop, (), outer_kind)
     became = {node.var: (outer, inner)}
-    exact = len(ups) == 1 and not several and multiple(program, extent, factor)
+    exact = not several and all(multiple(program, up - base, factor) for up in ups)
     if tail == "exact" and not exact:
         raise ScheduleError(
             f"the extent of '{loop}' ({range_text(node)}) is not known to be a multiple of {factor}. Possible: another factor, "

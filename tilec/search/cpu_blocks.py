@@ -12,8 +12,8 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, bytes_of, vectorised
-from tilec.search.cpu_gemm import Blocks, Place, summed
-from tilec.search.cpu_operands import dimension, extents, right_operands
+from tilec.search.cpu_gemm import summed
+from tilec.search.cpu_operands import Blocks, Place, dimension, extents, right_operands
 from tilec.search.cpu_rows import row_steps
 from tilec.search.handles import fresh
 from tilec.search.inputs import private

@@ -20,7 +20,7 @@ from tilec.ir.tree import Position, at, sites
 from tilec.schedule.names import display
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_operands import extents, right_operands
+from tilec.search.cpu_operands import extents, right_operands, sum_loops
 from tilec.search.handles import fresh, loops_of
 from tilec.search.nests import Group, Nest
 
@@ -120,7 +120,7 @@ def _split(s: Schedule, of: str, loop: str, depth: int, outer: str, inner: str) 
     node, name = next((at(s.program.body, p), x) for p, (v, x) in zip(_loops(s.program, of), path, strict=True) if v == loop)
     assert isinstance(node, Loop)
     spans = [u - node.lower[0] for u in node.upper]
-    exact = all(e.is_const and e.const % depth == 0 for e in spans)
+    exact = all(n % depth == 0 for e in spans for n in (e.const, *(factor for _, factor in e.terms)))
     return s.split(name, depth, into=(outer, inner), tail="exact" if exact else "peel")
 
 
@@ -131,6 +131,12 @@ def _loops(program: Program, of: str) -> list[Position]:
             starts = [s.position[:n] for n in range(1, len(s.position))]
             return [p for p in starts if isinstance(at(program.body, p), Loop)]
     raise InternalError(f"'{of}' runs nowhere")
+
+
+def shared_loops(program: Program, of: str) -> list[str]:
+    """Those of them that run on the cores."""
+    found = [(p, at(program.body, p)) for p in _loops(program, of)]
+    return [display(program, p) for p, loop in found if isinstance(loop, Loop) and loop.kind == "parallel"]
 
 
 def path_to_groups(program: Program, of: str) -> list[tuple[str, str]]:
@@ -151,8 +157,9 @@ def woven(s: Schedule, into: str, nest: Nest, number: int, width: int, d: Dots) 
     return s.layout(into, "digits", (*front, (n, width, 0), (k, depth, 0), (n, 1, width), (k, 1, d.step)))
 
 
-def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d: Dots) -> Schedule:
-    """The copies that fill it, a panel's columns as a vector of groups; what is left of the sum one by one."""
+def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d: Dots, shared: bool) -> Schedule:
+    """The copies that fill it, a panel's columns as a vector of groups; what is left of the sum one by one. shared: by all
+    cores."""
     k, n = _moving(s.program, nest, number, len(s.program.buffer[into].shape))
     group, one, panel, point = fresh(s, f"{into}_k", f"{into}_o", f"{into}_b", f"{into}_v")
     order = [point, one]
@@ -169,7 +176,8 @@ def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d:
         s = _split(s, into, loop, d.instruction.depth, group, one)
         order.insert(0, group)
     s = s.reorder(*(named(s.program, into, v) for v in order))
-    return s.vectorize(named(s.program, into, order[-2]))
+    s = s.vectorize(named(s.program, into, order[-2]))
+    return s.parallel(named(s.program, into, order[0])) if shared else s
 
 
 def _copying(program: Program, into: str, dim: int) -> tuple[str, int]:
@@ -207,3 +215,8 @@ def instructed(s: Schedule, nest: Nest, d: Dots) -> Schedule:
     assert q is not None
     (_, name), _ = path_to_groups(s.program, q)[-2:]
     return s.vectorize(name).instruction(name, d.instruction.name)
+
+
+def sum_loop(program: Program, q: str, nest: Nest, dots: Dots | None) -> str:
+    """The innermost loop over the sum, over groups where an instruction adds them."""
+    return sum_loops(program, q, nest)[-2 if dots else -1]

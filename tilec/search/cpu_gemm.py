@@ -9,14 +9,14 @@ follows the sum elementwise runs on the tile: from registers where k is one bloc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Leaf, Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, vectorised
-from tilec.search.cpu_dot import Dots, grouped, instructed, is_peeled, named, woven, woven_copies
-from tilec.search.cpu_operands import dimension, extents, right_operands
+from tilec.search.cpu_dot import Dots, grouped, instructed, named, shared_loops, sum_loop
+from tilec.search.cpu_operands import Blocks, Place, extents, right_operands, sum_loops
+from tilec.search.cpu_packing import UNDER_WAY, copying, packed, widened
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
@@ -24,31 +24,11 @@ from tilec.search.tiles import handed_on, inlined, tile_knobs
 SKINNY = 24  # fewer rows than that are so few tiles that a partial one counts
 FEW = 6  # fewer than that are bound by reading the right operand alone: packing it would not pay
 RUN = 32  # rows of the right operand in a block where there are few of the left one: lines of so many streams stay in the caches
-UNDER_WAY = 8 << 10  # bytes of theirs that are asked for ahead: some more than bandwidth times latency of the memory
 PIECE = 8192  # columns of it that are read side by side where they are all that counts: long runs of memory
 WIDTH = 64  # columns of a piece: a core then reads a byte of the left operand in a cycle, which every cache and memory gives
 EVEN = 0.6  # less of the cores' time is lost than waiting for a right operand that all cores packed would cost
-WIDEN_LANES = 32
-AHEAD = 8  # rows of it that are asked for before they are packed
+NARROW_ROWS = 12  # of a micro-tile where there are fewer columns than it could have
 ROWS_AT_ONCE = 8  # rows of the right operand that are read side by side, so that a sum is loaded and stored for 8 of them
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
-    cores, "columns" or "rows" (pieces of MC rows, the right operand packed by all cores before). packed: is the right operand
-    packed? flat: few rows, all in one tile: the left operand is copied column by column, the right one fetched ahead of use.
-    ahead: arguments whose packed copy the caller may bring."""
-
-    MR: int
-    NR: int
-    NC: int
-    KC: int = 0
-    across: str = "columns"
-    MC: int = 0
-    packed: bool = True
-    flat: bool = False
-    ahead: frozenset[str] = frozenset()
 
 
 def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = frozenset(), dots: Dots | None = None) -> Blocks:
@@ -73,6 +53,10 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
     word = dots.word if dots else DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
+    if dots is not None and 0 < n < nr:  # whole vectors, then what is left
+        lanes = dots.instruction.lanes
+        nr = max(lanes, n // lanes * lanes)
+        mr = min(NARROW_ROWS, (core.registers - nr // lanes - 1) * lanes // nr, m or NARROW_ROWS)
     outer = [v for v in root.band if v not in by]
     ahead = ahead & frozenset(b for x in sums for b in right_operands(program, x))
     if 0 < m <= core.registers - 3 and not outer and dots is None:  # one tile of rows: nothing of the right operand is read twice
@@ -130,38 +114,31 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Do
         if nest.kind == "contraction":
             s = summed(s, nest, place, b, own=False, dots=dots)
             sums.append(nest)
-    for nest in sums if dots and not b.KC else ():
-        s = grouped(s, nest, dots)
+    if dots is not None and not b.KC:
+        for nest in sums:
+            s = grouped(s, nest, dots)
     if b.packed:
         for nest in reversed(sums):
-            s = _packed(s, nest, place, b, dots)
+            s = packed(s, nest, place, b, core, dots)
     if b.flat:
         for nest in reversed(sums):
             s = _flat(s, nest, b, core)
     if b.packed and dots is None:
         for nest in reversed(sums):
-            s = _widened(s, nest)
+            s = widened(s, nest)
     s = vectorised(s)
-    for nest in sums if dots else ():
-        s = instructed(s, nest, dots)
+    if dots is not None:
+        for nest in sums:
+            s = instructed(s, nest, dots)
     if b.packed and not b.flat:
         s = _ahead(s, sums, b, core, dots)
     first = batch[0] if batch and b.across == "columns" else outer[-1]
     s = s.parallel(first)
     if b.across == "columns":
         return s
-    made = [f"{x.name}.0" for x in s.program.buffers if x.role == "cache" and x.memory == "scratch" and x.owner == outer[-2]]
-    made = [v for v in made if v in s.loops]
-    return s.team(made[0], first) if made else s
-
-
-@dataclass(frozen=True)
-class Place:
-    """Loops of the root: around the pieces, over micro-tiles, inside one."""
-
-    outer: Sequence[str]
-    tiles: Sequence[str]
-    points: Sequence[str]
+    made = [x.name for x in s.program.buffers if x.role == "cache" and x.memory == "scratch" and x.owner == outer[-2]]
+    filling = [loop for b in made for loop in shared_loops(s.program, b)]
+    return s.team(filling[0], first, into=fresh(s, "team")[0]) if filling else s
 
 
 def summed(s: Schedule, nest: Nest, place: Place, b: Blocks, own: bool, dots: Dots | None = None) -> Schedule:
@@ -212,77 +189,13 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
     return [v for v in inside if v in wanted]
 
 
-def _packed(s: Schedule, nest: Nest, place: Place, b: Blocks, dots: Dots | None) -> Schedule:
-    """The right operands (they move with the columns of the tile, not with its rows) in panels of NR columns: by the first tile
-    that reads them, or before pieces of rows, or ahead of the call."""
-    q = nest.update
-    assert q is not None
-    path = path_of(s.program, q)
-    lanes = path[-2] if dots else path[-1]
-    blocks = [v for v in path if v not in place.outer and v in _sums(s.program, q, nest)] if b.KC else []
-    before = b.across == "rows"  # of pieces of rows, by all cores
-    at = place.outer[-2] if before else blocks[0] if blocks else place.outer[-1]
-    for buffer in right_operands(s.program, nest):
-        (into,) = fresh(s, f"{buffer}_packed")
-        if buffer in b.ahead:
-            s = s.cache_read(buffer, at=None, memory="global", into=into)
-        else:
-            s = s.cache_read(buffer, at=named(s.program, q, at), memory="scratch", into=into)
-        dtype = s.program.buffer[into].dtype
-        dim = dimension(s.program, into, q, lanes)
-        if dots is not None:
-            s = woven(s, into, nest, _read(s.program, q, buffer), b.NR, dots)
-        else:
-            if DTYPES[dtype].arithmetic != dtype:
-                s = s.widen(into)
-            if dim is not None:
-                s = s.layout(into, "panels", dim, b.NR)
-        s = s.allocate(into, 64, "huge")
-        apart = dots is not None and dots.instruction.name == "vpdpbusd"
-        first = not before and not apart and buffer not in b.ahead
-        if first and dots is not None and is_peeled(s.program, q):  # the rest of the sum reads it in a loop of its own
-            s = s.fill_at(into, named(s.program, q, place.tiles[-1]))
-        elif first:
-            k = named(s.program, q, sum_loop(s.program, q, nest, dots))
-            s = s.fill_at(into, k).prefetch(buffer, k, AHEAD)
-        if dots is not None:
-            s = woven_copies(s, into, nest, _read(s.program, q, buffer), b.NR, dots)
-        elif not first and dim is not None and dim == len(s.program.buffer[into].shape) - 1:
-            panel, point = fresh(s, f"{into}_b", f"{into}_v")
-            s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
-        if before or buffer in b.ahead:
-            s = shared_out(s, into)
-        if buffer in b.ahead:
-            s = s.prepack(into)
-            if b.flat:
-                rows = UNDER_WAY // (DTYPES[s.program.buffer[into].dtype].bytes * b.NR)
-                s = s.prefetch(into, f"{q}.{_sums(s.program, q, nest)[-1]}", max(1, rows), 2)
-    return s
-
-
-def _read(program: Program, q: str, buffer: str) -> int:
-    """The number of the statement's read of a buffer."""
-    return next(n for n, r in enumerate(program.statement[q].reads) if r.buffer == buffer)
-
-
-def copying(s: Schedule, buffer: str) -> list[str]:
-    """The loops that fill a copy, outermost first: a dimension of one element has none, one that was split has others."""
-    have = set(s.loops)
-    return [v for v in (f"{buffer}.{d}" for d in range(len(s.program.buffer[buffer].shape))) if v in have]
-
-
-def shared_out(s: Schedule, buffer: str) -> Schedule:
-    """The outermost of these loops on the cores."""
-    return s.parallel(copying(s, buffer)[0]) if copying(s, buffer) else s
-
-
 def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
     """Few rows: the left operand column by column where its rows may be more than a set of the cache has ways, and the lines of
     the right one, which lie in as many rows as a block has, asked for some tiles before."""
     q = nest.update
     assert q is not None
     path = path_of(s.program, q)
-    k = _sums(s.program, q, nest)[-1]
+    k = sum_loops(s.program, q, nest)[-1]
     micro = path[path.index(k) - 1]
     target = s.program.buffer[s.program.statement[q].target.buffer]
     if target.memory == "scratch" and len(target.shape) == 2:  # a tile's sums next to each other
@@ -345,42 +258,3 @@ def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core, dots: Dots 
                     s = s.place(kept.name, "global").allocate(kept.name, 64, "huge")
                 s = s.prefetch(r.buffer, at, 1, level, of=around)
     return s
-
-
-def _widened(s: Schedule, nest: Nest) -> Schedule:
-    """Left operands of a storage type (they do not move with the columns), converted once for all panels that read them."""
-    q = nest.update
-    assert q is not None
-    statement = s.program.statement[q]
-    for n, access in enumerate(statement.reads):
-        found = site(s.program, q)
-        assert found is not None and isinstance(found.action, Leaf)
-        read = found.action.reads[n]
-        if not isinstance(read, Address) or read.buffer != access.buffer:  # converted already, with another sum
-            continue
-        names = frozenset[str]().union(*(e.names for e in access.index))
-        b = s.program.buffer.get(access.buffer)
-        alone = sum(a.buffer == access.buffer for a in statement.reads) == 1
-        if b is None or not alone or nest.band[-1] in names or DTYPES[b.dtype].arithmetic == b.dtype or b.memory != "global":
-            continue
-        (into,) = fresh(s, f"{b.name}_wide")
-        s = s.cache_read(b.name, at=None, memory="scratch", into=into).widen(into).allocate(into, 64, "huge")
-        rank = len(s.program.buffer[into].shape)
-        last = f"{into}.{rank - 1}"
-        if last in copying(s, into):
-            blocks, points = fresh(s, f"{into}_b", f"{into}_v")
-            s = s.split(last, WIDEN_LANES, into=(blocks, points)).vectorize(points)
-        s = shared_out(s, into)
-    return s
-
-
-def sum_loop(program: Program, q: str, nest: Nest, dots: Dots | None) -> str:
-    """The innermost loop over the sum, over groups where an instruction adds them."""
-    return _sums(program, q, nest)[-2 if dots else -1]
-
-
-def _sums(program: Program, q: str, nest: Nest) -> list[str]:
-    """The loops that the sum's variables are made of, outermost first."""
-    path = path_of(program, q)
-    found = {x for v in nest.sums for x in loops_of(program, q, v)}
-    return [v for v in path if v in found]

@@ -1,11 +1,41 @@
-"""What the operands of a contraction are: its extents, what moves with the columns only, where the lanes step."""
+"""What the recipes for contractions share: the sizes they choose, where loops stand, and what the operands are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tilec.ir.program import Address, Leaf, Program
-from tilec.search.handles import site
+from tilec.search.handles import loops_of, path_of, site
 from tilec.search.nests import Nest
 from tilec.search.tiles import tile_knobs
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """MR, NR: the micro-tile. NC: columns of a piece. KC: of a block of the sum, 0 for all of it. across: which loop runs on the
+    cores, "columns" or "rows" (pieces of MC rows, the right operand packed by all cores before). packed: is the right operand
+    packed? flat: few rows, all in one tile: the left operand is copied column by column, the right one fetched ahead of use.
+    ahead: arguments whose packed copy the caller may bring."""
+
+    MR: int
+    NR: int
+    NC: int
+    KC: int = 0
+    across: str = "columns"
+    MC: int = 0
+    packed: bool = True
+    flat: bool = False
+    ahead: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Loops of the root: around the pieces, over micro-tiles, inside one."""
+
+    outer: Sequence[str]
+    tiles: Sequence[str]
+    points: Sequence[str]
 
 
 def extents(program: Program, nest: Nest) -> dict[str, int]:
@@ -44,3 +74,10 @@ def dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
         if isinstance(r, Address) and r.buffer == buffer:
             return next((d for d, e in enumerate(r.index) if lane in e.names), None)
     return None
+
+
+def sum_loops(program: Program, q: str, nest: Nest) -> list[str]:
+    """The loops that the sum's variables are made of, outermost first."""
+    path = path_of(program, q)
+    found = {x for v in nest.sums for x in loops_of(program, q, v)}
+    return [v for v in path if v in found]

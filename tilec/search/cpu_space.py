@@ -12,8 +12,8 @@ from tilec.schedule.schedule import Schedule
 from tilec.search.cpu import group_nests, scheduled
 from tilec.search.cpu_blocks import block_group, blocked_rows
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_gemm import Blocks, choose, contraction_group
-from tilec.search.cpu_operands import extents
+from tilec.search.cpu_gemm import choose, contraction_group
+from tilec.search.cpu_operands import Blocks, extents
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
 from tilec.search.nests import Group, nests
 from tilec.search.recipes import Choice, Recipe
