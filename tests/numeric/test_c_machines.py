@@ -48,9 +48,10 @@ def compiled(text: str, folder: Path, march: str) -> str:
     return (folder / "k.s").read_text()
 
 
+@pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("march", [WIDE, "-march=x86-64-v3", "-march=x86-64"])
-def test_every_helper_compiles(march: str, tmp_path: Path) -> None:
-    h = Helpers(64)
+def test_every_helper_compiles(march: str, flushes: bool, tmp_path: Path) -> None:
+    h = Helpers(64, flushes)
     for lanes in (1, 2, 4, 8, 16, 32):
         for dtype in DTYPES:
             c_convert.decode(h, dtype, lanes)
@@ -58,6 +59,7 @@ def test_every_helper_compiles(march: str, tmp_path: Path) -> None:
                 for rule in (None, *RULES):
                     c_convert.encode(h, dtype, source, lanes, rule)
             c_convert.through(h, dtype, lanes)
+            c_convert.paired(h, dtype, lanes)
         for f in FUNCTIONS:
             c_functions.function(h, f, lanes)
         for short in ("f64", "f32", "i32", "u16", "u8", "i8"):
@@ -72,7 +74,8 @@ def test_every_helper_compiles(march: str, tmp_path: Path) -> None:
             for wanted in INSTRUCTIONS.values():
                 if wanted.depth > 1:
                     c_instructions.product(h, wanted, lanes)
-                    c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes)
+                    for turned in (False, True) if wanted.depth == 2 else (False,):
+                        c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, turned)
     h.fence()
     compiled(h.text(), tmp_path, march)
 
