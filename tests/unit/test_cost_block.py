@@ -17,11 +17,12 @@ from tilec.cost.occupancy import occupancy
 from tilec.cost.overlap import cycle
 from tilec.cost.price import price
 from tilec.cost.products import Products
+from tilec.cost.reader import Reader
 from tilec.cost.requests import CUDA, OPENCL
 from tilec.cost.residents import l1_beside, residents
 from tilec.cost.separable import Markers, NotSeparable
 from tilec.cost.term import Name, Num, evaluate, floor, multiply, names
-from tilec.cost.threadwork import NoFullTile, Reader, ThreadWork, full_work, thread_work
+from tilec.cost.threadwork import NoFullTile, ThreadWork, full_work, thread_work
 from tilec.errors import TargetError
 from tilec.schedule.schedule import Schedule, start
 from tilec.targets import load

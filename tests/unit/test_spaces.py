@@ -13,7 +13,8 @@ from benchmarks.model.xgemm import KNOBS, SWITCHES, fresh, scheduled
 from tilec.cost.block import CONSTANTS, TERMS, block_figures
 from tilec.cost.launches import launches
 from tilec.cost.price import price
-from tilec.cost.threadwork import Reader, thread_work
+from tilec.cost.reader import Reader
+from tilec.cost.threadwork import thread_work
 from tilec.search.unproved import unproved
 from tilec.targets import load
 

@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import cached_property
 from math import prod
 
+from tilec.cost.reader import Reader
 from tilec.cost.separable import NotSeparable
 from tilec.cost.term import Name, Num, Term, add, floor, multiply
-from tilec.cost.threadwork import Reader
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67)  # small ones: factors and sizes stay below 2^31
 _LARGEST_CONSTANT = 64  # what remains of a number without these primes; a number below the first prime is one

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tilec.cost.term import ONE, ZERO, Ceil, Name, Num, Term, add, ceil, floor, least, most, multiply
-from tilec.ir.affine import Aff, Constraint, Div
+from tilec.cost.reader import Reader
+from tilec.cost.term import ONE, ZERO, Ceil, Name, Num, Term, add, floor, least, most, multiply
+from tilec.ir.affine import Aff, Constraint
 from tilec.ir.program import Guard, Loop
 
 BASE = 5040  # divisible by every small divisor a schedule function may apply to a knob
@@ -30,8 +31,8 @@ class NotSeparable(Exception):
 
 
 @dataclass(frozen=True)
-class Markers:
-    """The numbers that stand for knobs, and how to read them back."""
+class Markers(Reader):
+    """The numbers that stand for knobs, and how to read them back; NotSeparable where a number cannot be read."""
 
     values: tuple[tuple[str, int], ...]
 
@@ -65,20 +66,6 @@ class Markers:
         if any(value % (marker // BASE) == 0 for _, marker in self.values):
             raise NotSeparable(f"the number {value} mixes knobs in a way no formula is derived for")
         return Num(value)
-
-    def term(self, e: Aff) -> Term:
-        """An expression of the tree as a formula in sizes and knobs; NotSeparable where a number cannot be read."""
-        parts: list[Term] = [self.number(e.const)] if e.const else []
-        for atom, c in e.terms:
-            base = Name(atom) if isinstance(atom, str) else self._division(atom)
-            parts.append(multiply((self.number(c), base)))
-        return add(parts) if parts else ZERO
-
-    def _division(self, d: Div) -> Term:
-        den = self.number(d.den)
-        if d.num.const == d.den - 1:
-            return ceil(self.term(d.num - d.num.const), den)
-        return floor(self.term(d.num), den)
 
 
 def _scaled(t: Term, ratio: Fraction) -> Term:

@@ -17,8 +17,9 @@ from functools import partial
 
 from tilec.cost.launches import Launch
 from tilec.cost.operations import operations
-from tilec.cost.separable import Markers, NotSeparable
-from tilec.cost.term import ONE, ZERO, Name, Num, Term, add, ceil, floor, least, most, multiply
+from tilec.cost.reader import Reader
+from tilec.cost.separable import NotSeparable
+from tilec.cost.term import ONE, Num, Term, add, ceil, least, most, multiply
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff, Div
 from tilec.ir.dtypes import DTYPES
@@ -43,25 +44,6 @@ def instructions(kind: str) -> int:
 
 class NoFullTile(NotSeparable):
     """A loop of the thread has no extent that stands for all blocks."""
-
-
-class Reader:
-    """How the numbers and expressions of a program become terms. This one: a number is that number, a name itself."""
-
-    def number(self, value: int) -> Term:
-        """The term of a number in the tree."""
-        return Num(value)
-
-    def term(self, e: Aff) -> Term:
-        """The term of an expression."""
-        parts: list[Term] = [self.number(e.const)] if e.const else []
-        for atom, c in e.terms:
-            base = Name(atom) if isinstance(atom, str) else self._division(atom)
-            parts.append(multiply((self.number(c), base)))
-        return add(parts) if parts else ZERO
-
-    def _division(self, d: Div) -> Term:
-        return floor(self.term(d.num), self.number(d.den))
 
 
 @dataclass(frozen=True)
@@ -132,7 +114,7 @@ class ThreadWork:
         return multiply(e for _, e in self.axes)
 
 
-def thread_work(program: Program, launch: Launch, reader: Reader | Markers) -> ThreadWork | None:
+def thread_work(program: Program, launch: Launch, reader: Reader) -> ThreadWork | None:
     """What a thread of the launch does; None where no thread loops are bound.
 
     reader: a Reader for one program, Markers or Products for a structure. Raises NoFullTile where a loop has no extent in
@@ -167,7 +149,7 @@ def thread_work(program: Program, launch: Launch, reader: Reader | Markers) -> T
     )
 
 
-def full_work(program: Program, launch: Launch, reader: Reader | Markers) -> ThreadWork | None:
+def full_work(program: Program, launch: Launch, reader: Reader) -> ThreadWork | None:
     """The same, or None where a loop has no extent in a full tile."""
     try:
         return thread_work(program, launch, reader)
@@ -217,7 +199,7 @@ def _names(index: Sequence[Aff]) -> frozenset[str]:
 @dataclass(frozen=True)
 class _Launch:
     program: Program
-    reader: Reader | Markers
+    reader: Reader
 
     def extent(self, loop: Loop) -> Term:
         """Iterations of a loop in a full tile: bounds that fall with outer loops are those of the first iteration, bounds that
