@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.numeric.compiled import needs_compiler, same_bits
-from tilec.codegen import c_convert, c_functions
+from tilec.codegen import c_arithmetic, c_convert, c_functions, c_lanes, c_memory
 from tilec.codegen.c_functions import simplified
 from tilec.codegen.c_helpers import ELEMENT, HOLDS, Helpers
 from tilec.ir import evaluate
@@ -72,7 +72,9 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
     def driver(key: str, name: str, lanes: int, source: str, result: str) -> None:
         t, r = h.type(source, lanes), h.type(result, lanes)
         load, store = (
-            (f"{h.load(source, lanes)}(x + n)", f"{h.store(result, lanes)}(y + n, ") if lanes > 1 else ("x[n]", "y[n] = (")
+            (f"{c_memory.load(h, source, lanes)}(x + n)", f"{c_memory.store(h, result, lanes)}(y + n, ")
+            if lanes > 1
+            else ("x[n]", "y[n] = (")
         )
         if lanes == 1:
             body = f"y[n] = {name}(x[n]);"
@@ -95,24 +97,24 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
                 driver(f"through_{dtype}", name, lanes, "f32", "f32")
         for dtype in PACKED if lanes in (8, 16) else ():
             short, count = "i32" if dtype == "i8" else "u32", 4 // DTYPES[dtype].bytes
-            whole, narrow = c_convert.unpacked(h, dtype, lanes), h.narrow(ELEMENT[dtype], short, lanes)
-            parts = ", ".join(f"{whole}({h.load('f32', lanes)}(x + n + {lanes * part}))" for part in range(count))
-            body = f"{h.store(ELEMENT[dtype], count * lanes)}(y + n, {narrow}({parts}));"
+            whole, narrow = c_convert.unpacked(h, dtype, lanes), c_lanes.narrow(h, ELEMENT[dtype], short, lanes)
+            parts = ", ".join(f"{whole}({c_memory.load(h, 'f32', lanes)}(x + n + {lanes * part}))" for part in range(count))
+            body = f"{c_memory.store(h, ELEMENT[dtype], count * lanes)}(y + n, {narrow}({parts}));"
             head = f"void packed_{dtype}_{lanes}(const f32 *x, {ELEMENT[dtype]} *y, i64 all)"
             drivers.append(f"{head} {{ for (i64 n = 0; n < all; n += {count * lanes}) {{ {body} }} }}")
         for f in FUNCTIONS:
             driver(f"call_{f}", c_functions.function(h, f, lanes), lanes, "f32", "f32")
         for short in ("f32", "f64", "i32"):
             for op in ("max", "min"):
-                name = h.extreme(op, short, lanes)
-                splat = f"{h.splat(short, lanes)}(c)" if lanes > 1 else "c"
+                name = c_arithmetic.extreme(h, op, short, lanes)
+                splat = f"{c_lanes.splat(h, short, lanes)}(c)" if lanes > 1 else "c"
                 for c in ("0", "-0.0", "1", "NAN") if short != "i32" else ("0", "-7"):
                     key = f"{op}_{short}_{c.replace('-', 'm').replace('.', '_')}"
                     t = h.type(short, lanes)
                     h.define(f"{key}_{lanes}_", t, f"{t} x", f"const {short} c = {c};\nreturn {name}(x, {splat});")
                     driver(key, f"{key}_{lanes}_", lanes, short, short)
-        h.divide("//", lanes)
-        h.divide("%", lanes)
+        c_arithmetic.divide(h, "//", lanes)
+        c_arithmetic.divide(h, "%", lanes)
     folder = tmp_path_factory.mktemp("helpers")
     (folder / "all.c").write_text(h.text() + "\n" + "\n".join(drivers))
     flags = [f for f in FLAGS if f != "-O3"]

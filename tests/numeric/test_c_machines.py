@@ -10,7 +10,7 @@ import pytest
 
 from tests.numeric.compiled import needs_compiler
 from tests.unit.test_schedule_cpu import dots, halves, integers, product
-from tilec.codegen import c_convert, c_functions, c_instructions, c_source
+from tilec.codegen import c_arithmetic, c_convert, c_functions, c_instructions, c_lanes, c_memory, c_source
 from tilec.codegen.c_helpers import Helpers
 from tilec.ir.dtypes import DTYPES, RULES
 from tilec.ir.functions import FUNCTIONS
@@ -64,19 +64,19 @@ def test_every_helper_compiles(march: str, flushes: bool, tmp_path: Path) -> Non
             c_functions.function(h, f, lanes)
         for short in ("f64", "f32", "i32", "u16", "u8", "i8"):
             for op in ("max", "min") if short[0] in "fi" and short != "i8" else ():
-                h.extreme(op, short, lanes)
+                c_arithmetic.extreme(h, op, short, lanes)
             if lanes > 1:
-                for make in (h.load, h.store, h.load_part, h.store_part, h.splat, h.stream, h.select):
-                    make(short, lanes)
-                h.join(short, lanes)
-        h.fma("f32", lanes), h.sqrt("f64", lanes), h.divide("//", lanes)
+                whole, part = (c_memory.load, c_memory.store, c_memory.stream), (c_memory.load_part, c_memory.store_part)
+                for make in (*whole, *part, c_lanes.splat, c_lanes.select, c_lanes.join):
+                    make(h, short, lanes)
+        c_arithmetic.fma(h, "f32", lanes), c_arithmetic.sqrt(h, "f64", lanes), c_arithmetic.divide(h, "//", lanes)
         if lanes in (4, 8, 16):
             for wanted in INSTRUCTIONS.values():
                 if wanted.depth > 1:
                     c_instructions.product(h, wanted, lanes)
                     for turned in (False, True) if wanted.depth == 2 else (False,):
                         c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, turned)
-    h.fence()
+    c_memory.fence(h)
     compiled(h.text(), tmp_path, march)
 
 

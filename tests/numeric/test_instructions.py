@@ -15,7 +15,7 @@ import pytest
 from tests.numeric.compiled import assert_same, function, needs_compiler
 from tests.unit.test_cpu_recipes import ZEN4
 from tilec import workload
-from tilec.codegen import c_instructions, c_source
+from tilec.codegen import c_instructions, c_memory, c_source
 from tilec.codegen.c_helpers import Helpers
 from tilec.ir import interp
 from tilec.ir.instructions import INSTRUCTIONS, Instruction
@@ -131,7 +131,7 @@ def machine(
     h = Helpers(wanted.bits // 8)
     name = c_instructions.product(h, wanted, lanes)
     result, group = "f32" if wanted.result == "f32" else "i32", h.type("i32", lanes)
-    load = h.load(result, lanes), h.load("i32", lanes), h.store(result, lanes)
+    load = c_memory.load(h, result, lanes), c_memory.load(h, "i32", lanes), c_memory.store(h, result, lanes)
     spread = c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, False)
     one = f"{spread}(a + {wanted.depth} * (n + l))"
     bias = f" - {name}((({group}){{0}}), ({group}){{0}} + (i32)0x80808080, w)" if wanted.name == c_instructions.BIASED else ""

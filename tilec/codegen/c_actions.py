@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.codegen import c_convert
+from tilec.codegen import c_convert, c_lanes, c_memory
 from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, number
 from tilec.codegen.c_lines import Cell, Lines
 from tilec.codegen.c_place import NotVector, Place
@@ -57,9 +57,9 @@ class Actions(Lines):
         h, short = self.helpers, ELEMENT[dtype]
         if dtype == "bf16":  # twice in each lane, then its lower copy shifted out
             t, u = h.type("f32", n), h.type("u32", n)
-            body = f"return ({t})(({u}){h.splat('u16', 2 * n)}(x) << 16);"
+            body = f"return ({t})(({u}){c_lanes.splat(h, 'u16', 2 * n)}(x) << 16);"
             return h.define(f"{t}_spread_bf16", t, "u16 x", body), text
-        return c_convert.decode(h, dtype, n), f"{h.splat(short, n)}({text})"
+        return c_convert.decode(h, dtype, n), f"{c_lanes.splat(h, short, n)}({text})"
 
     def index(self, aff: Aff, place: Place) -> Value:
         e, scope = place.aff(aff), self.scope(place)
@@ -143,16 +143,16 @@ class Actions(Lines):
             return
         pointer = cell.name if cell.at[0] == "0" else f"{cell.name} + {cell.at[0]}"
         if lanes.count is not None:
-            self.line(place, f"{self.helpers.store_part(short, n)}({pointer}, {raw}, {lanes.count});{note}")
+            self.line(place, f"{c_memory.store_part(self.helpers, short, n)}({pointer}, {raw}, {lanes.count});{note}")
         else:
             if streaming:
-                self.helpers.fence()
+                c_memory.fence(self.helpers)
             if self.joined is not None:
                 piece = self.new(cell.name)
                 self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
                 self.joined.append((pointer, piece, short))
                 return
-            put = self.helpers.stream(short, n) if streaming else self.helpers.store(short, n)
+            put = c_memory.stream(self.helpers, short, n) if streaming else c_memory.store(self.helpers, short, n)
             self.line(place, f"{put}({pointer}, {raw});{note}")
 
     def store_joined(self, to: str, lanes: int, streaming: bool) -> list[str]:
@@ -165,21 +165,21 @@ class Actions(Lines):
         if short == "f32" and to == "u16":
             values, lanes = [f"{c_convert.paired(h, 'bf16', lanes)}({', '.join(values)})"], 2 * lanes
         elif short != to:
-            values, lanes = [f"{h.narrow(to, short, lanes)}({', '.join(values)})"], lanes * len(values)
+            values, lanes = [f"{c_lanes.narrow(h, to, short, lanes)}({', '.join(values)})"], lanes * len(values)
         while len(values) > 1:
-            join = h.join(to, lanes)
+            join = c_lanes.join(h, to, lanes)
             values = [f"{join}({a}, {b})" for a, b in zip(values[::2], values[1::2], strict=True)]
             lanes *= 2
-        put = h.stream(to, lanes) if streaming else h.store(to, lanes)
+        put = c_memory.stream(h, to, lanes) if streaming else c_memory.store(h, to, lanes)
         return [f"{put}({pieces[0][0]}, {values[0]});"]
 
     def _kept(self, short: str, n: int, count: str, raw: str, old: str) -> str:
         """Active lanes of `raw`, the others as they were."""
-        mask = f"{self.helpers.part_mask(n)}({count})"
+        mask = f"{c_memory.part_mask(self.helpers, n)}({count})"
         if BYTES[short] != 4:
             kind = self.helpers.type(f"i{8 * BYTES[short]}", n)
             mask = f"__builtin_convertvector({mask}, {kind})"
-        return f"{self.helpers.select(short, n)}({mask}, {raw}, {old})"
+        return f"{c_lanes.select(self.helpers, short, n)}({mask}, {raw}, {old})"
 
     def prefetch(self, action: Prefetch, place: Place) -> None:
         """A hint; of a vector, for its first lane."""
@@ -201,7 +201,7 @@ class Actions(Lines):
                     return
                 text, wide = self.raw(source, place)
                 if target.wide and not wide:
-                    text = f"{self.helpers.splat(ELEMENT[dtype], place.width)}({text})"
+                    text = f"{c_lanes.splat(self.helpers, ELEMENT[dtype], place.width)}({text})"
                 elif (wide and not target.wide) or (place.width > 1 and not target.wide):
                     raise NotVector(f"all lanes write one cell of {target.buffer.name}")
                 self.put(target, text, place, "  // copy", action.streaming)
@@ -210,7 +210,7 @@ class Actions(Lines):
                 short = ELEMENT[dtype]
                 text = str(value) if short in ("u8", "u16", "i8") else number(value, short)
                 if target.wide:
-                    text = f"{self.helpers.splat(short, place.width)}({text})"
+                    text = f"{c_lanes.splat(self.helpers, short, place.width)}({text})"
                 elif place.width > 1:
                     raise NotVector(f"all lanes write one cell of {target.buffer.name}")
                 self.put(target, text, place, f"  // identity of {action.op}")

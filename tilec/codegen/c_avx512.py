@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilec.codegen.c_helpers import Helpers, number
+from tilec.codegen import c_lanes
+from tilec.codegen.c_helpers import REGISTERS, Helpers, number
 from tilec.ir.functions import Operand, Step
 
-PREFIX = {4: "_mm", 8: "_mm256", 16: "_mm512"}
-_FLOATS = {4: "__m128", 8: "__m256", 16: "__m512"}
-_WHOLE = {4: "__m128i", 8: "__m256i", 16: "__m512i"}
 _COMPARE = {"lt": "LT_OQ", "gt": "GT_OQ", "eq": "EQ_OQ"}
 _NEAREST = 12582912.0  # 1.5·2^23: added, it leaves no bits for a fraction
 _EXACT_BITS = 16  # of a constant whose product with a whole number within ±250 has 24 bits at most
@@ -24,21 +22,22 @@ def operand(h: Helpers, a: Operand, lanes: int, whole: bool = False) -> str:
         return a
     short = "f32" if isinstance(a, float) else "i32"
     text = number(a, short)
-    return f"{h.splat(short, lanes)}({text})" if whole and lanes > 1 else text
+    return f"{c_lanes.splat(h, short, lanes)}({text})" if whole and lanes > 1 else text
 
 
 def masked_step(h: Helpers, s: Step, lanes: int) -> str | None:
     """The step as an AVX-512 instruction; None where plain vectors say the same. A bool is a mask register."""
-    prefix, t = PREFIX[lanes], h.type(s.dtype if s.dtype != "bool" else "f32", lanes)
+    r, t = REGISTERS[4 * lanes], h.type(s.dtype if s.dtype != "bool" else "f32", lanes)
+    prefix = r.prefix
 
-    def arg(n: int, kind: dict[int, str] = _FLOATS) -> str:
-        return f"({kind[lanes]}){operand(h, s.args[n], lanes, True)}"
+    def arg(n: int, kind: str = r.floats) -> str:
+        return f"({kind}){operand(h, s.args[n], lanes, True)}"
 
     match s.op:
         case "lt" | "gt" | "eq":
             return f"{prefix}_cmp_ps_mask({arg(0)}, {arg(1)}, _CMP_{_COMPARE[s.op]})"
         case "ieq":
-            return f"{prefix}_cmpeq_epi32_mask({arg(0, _WHOLE)}, {arg(1, _WHOLE)})"
+            return f"{prefix}_cmpeq_epi32_mask({arg(0, r.whole)}, {arg(1, r.whole)})"
         case "select":
             return f"({t}){prefix}_mask_blend_ps({s.args[0]}, {arg(2)}, {arg(1)})"
         case "nearest":

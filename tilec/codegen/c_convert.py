@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, Helpers, under, vector
+from tilec.codegen import c_arithmetic, c_lanes
+from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, REGISTERS, Helpers, by_lane, under, vector
 from tilec.ir.dtypes import DTYPES
 
 _MOST = "0x1.fffffffffffffp1023"  # the largest finite f64
@@ -20,36 +21,35 @@ _RULE = {
 # encoding of a quiet NaN, and the least f32 that rounds to infinity or the largest value, where larger ones saturate to it
 _SMALL = {"f8e4m3": (0x7F, 448.0), "f8e5m2": (0x7E, 57344.0), "f16": (0x7E00, 65520.0)}
 
-# by lanes: (macro, prefix of the intrinsics, register)
-_BF16 = {8: ("__AVX512BF16__) && defined(__AVX512VL__", "_mm256", "__m256"), 16: ("__AVX512BF16__", "_mm512", "__m512")}
+_BF16 = {8: "__AVX512BF16__ __AVX512VL__", 16: "__AVX512BF16__"}  # of a compiler whose instructions round to bf16, by lanes
 
 
 def _lanes(h: Helpers, lanes: int):
     """(cast of values, cast of bits, select, integers of another width) as text, the same for scalars and vectors."""
 
     def convert(to: str, short: str, x: str) -> str:
-        return h.convert(to, short, lanes, x)
+        return c_lanes.convert(h, to, short, lanes, x)
 
     def resize(to: str, short: str, x: str) -> str:
         """Integers, to more bits or to fewer that hold them."""
-        return f"({to}){x}" if lanes == 1 else f"{h.resize(to, short, lanes)}({x})"
+        return f"({to}){x}" if lanes == 1 else f"{c_lanes.resize(h, to, short, lanes)}({x})"
 
     def bits(to: str, short: str, x: str) -> str:
-        return f"{h.bits(to, short)}({x})" if lanes == 1 else f"({h.type(to, lanes)})({x})"
+        return f"{c_lanes.bits(h, to, short)}({x})" if lanes == 1 else f"({h.type(to, lanes)})({x})"
 
     def select(short: str, kind: str, p: str, op: str, q: str, a: str, b: str) -> str:
         """p op q ? a : b; q may be a scalar."""
         if lanes == 1:
             return f"({p} {op} {q} ? {a} : {b})"
         whole = q if q == p else constant(h, kind, lanes, q)
-        return f"{h.where(short, kind, op, lanes)}({p}, {whole}, {a}, {b})"
+        return f"{c_lanes.where(h, short, kind, op, lanes)}({p}, {whole}, {a}, {b})"
 
     return convert, bits, select, resize
 
 
 def constant(h: Helpers, short: str, lanes: int, text: str) -> str:
     """A scalar text as a value of `lanes` lanes."""
-    return text if lanes == 1 else f"{h.splat(short, lanes)}({text})"
+    return text if lanes == 1 else f"{c_lanes.splat(h, short, lanes)}({text})"
 
 
 def decode(h: Helpers, dtype: str, lanes: int) -> str:
@@ -83,13 +83,8 @@ def decode(h: Helpers, dtype: str, lanes: int) -> str:
         ]
         plain = "\n".join(lines)
         if dtype == "f16" and lanes in (4, 8, 16):
-            macro, prefix, whole = {
-                4: ("__F16C__", "_mm", "__m128i"),
-                8: ("__F16C__", "_mm256", "__m128i"),
-                16: ("__AVX512F__", "_mm512", "__m256i"),
-            }[lanes]
-            source = f"({whole})r" if lanes > 4 else "_mm_loadl_epi64((const __m128i *)&r)"
-            return f"#if defined({macro})\nreturn ({f}){prefix}_cvtph_ps({source});\n#else\n{plain}\n#endif"
+            half = "_mm_loadl_epi64((const __m128i *)&r)" if lanes == 4 else f"({REGISTERS[2 * lanes].whole})r"
+            return under(_f16_macro(lanes), f"return ({f}){REGISTERS[4 * lanes].prefix}_cvtph_ps({half});", plain)
         return plain
 
     return h.define(f"{vector(to, lanes)}_from_{dtype}", result, f"{t} r", body)
@@ -119,7 +114,7 @@ def encode(h: Helpers, dtype: str, source: str, lanes: int, rule: str | None = N
         one = _general(h, dtype, rule)
         if lanes == 1:
             return f"return {one}((f64)x);"
-        return f"{t} y;\nfor (int l = 0; l < {lanes}; ++l) y[l] = {one}((f64)x[l]);\nreturn y;"
+        return by_lane(t, lanes, f"{one}((f64)x[l])")
 
     return h.define(name, t, f"{x} x", body)
 
@@ -136,7 +131,7 @@ def unpacked(h: Helpers, dtype: str, lanes: int) -> str:
         if dtype != "i8":
             return _from_f32(h, dtype, lanes, whole=True)
         plain = _from_f32(h, "i8", lanes, whole=True)
-        below = f"{h.clamp_one_side(lanes, True)}(x, {constant(h, 'f32', lanes, '127.0f')})"
+        below = f"{c_arithmetic.clamp_one_side(h, lanes, True)}(x, {constant(h, 'f32', lanes, '127.0f')})"
         if lanes == 8:
             return under("__AVX2__", f"return ({t})_mm256_cvtps_epi32((__m256){below}) & (x == x);", plain)
         real = "_mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q)"
@@ -153,7 +148,7 @@ def paired(h: Helpers, dtype: str, lanes: int) -> str:
 
     def body() -> str:
         one = encode(h, "bf16", "f32", lanes)
-        plain = f"return {h.join('u16', lanes)}({one}(a), {one}(b));"
+        plain = f"return {c_lanes.join(h, 'u16', lanes)}({one}(a), {one}(b));"
         return _by_instruction(h, dtype, lanes, f"return ({t}){{prefix}}_cvtne2ps_pbh(({{whole}})b, ({{whole}})a);", plain)
 
     return h.define(f"bf16_from_two_{f}", t, f"{f} a, {f} b", body)
@@ -163,8 +158,8 @@ def _by_instruction(h: Helpers, dtype: str, lanes: int, fast: str, plain: str) -
     """The instructions that round f32 to bf16, to nearest even with denormals taken for zero, where that is permitted."""
     if dtype != "bf16" or lanes not in _BF16 or not h.flushes:
         return plain
-    macro, prefix, whole = _BF16[lanes]
-    return under(macro, fast.format(prefix=prefix, whole=whole), plain)
+    r = REGISTERS[4 * lanes]
+    return under(_BF16[lanes], fast.format(prefix=r.prefix, whole=r.floats), plain)
 
 
 def through(h: Helpers, dtype: str, lanes: int) -> str:
@@ -186,14 +181,19 @@ def through(h: Helpers, dtype: str, lanes: int) -> str:
     elif dtype == "f16" and lanes in (4, 8, 16):
 
         def body() -> str:
-            macro, prefix = {4: ("__F16C__", "_mm"), 8: ("__F16C__", "_mm256"), 16: ("__AVX512F__", "_mm512")}[lanes]
+            r = REGISTERS[4 * lanes]
             plain = f"return {decode(h, 'f16', lanes)}({encode(h, 'f16', 'f32', lanes)}(x));"
-            kind = {4: "__m128", 8: "__m256", 16: "__m512"}[lanes]
-            return under(macro, f"return ({f}){prefix}_cvtph_ps({prefix}_cvtps_ph(({kind})x, _MM_FROUND_TO_NEAREST_INT));", plain)
+            half = f"{r.prefix}_cvtps_ph(({r.floats})x, _MM_FROUND_TO_NEAREST_INT)"
+            return under(_f16_macro(lanes), f"return ({f}){r.prefix}_cvtph_ps({half});", plain)
 
     else:
         return ""
     return h.define(f"{f}_as_{dtype}", f, f"{f} x", body)
+
+
+def _f16_macro(lanes: int) -> str:
+    """Of a compiler whose instructions convert f16 to f32 and back."""
+    return "__AVX512F__" if lanes == 16 else "__F16C__"
 
 
 def _from_f32(h: Helpers, dtype: str, lanes: int, whole: bool = False) -> str:
@@ -223,7 +223,7 @@ def _from_f32(h: Helpers, dtype: str, lanes: int, whole: bool = False) -> str:
         # 1.5·2^drop times the value's power of two leaves the kept digits as the sum's last bits, once rounded to nearest even;
         # the power of two stands in the bits in front, so that with it shifted behind, the encoding is the sum's last bits
         magic = (drop << 23) + 0x400000 - ((127 + d.least) << (d.precision - 1))
-        least, most = ((_bits(v), h.extreme(op, "i32", lanes)) for v, op in ((2.0**d.least, "max"), (top, "min")))
+        least, most = ((_bits(v), c_arithmetic.extreme(h, op, "i32", lanes)) for v, op in ((2.0**d.least, "max"), (top, "min")))
 
         def limited(x: str, limit: tuple[int, str]) -> str:
             return f"{limit[1]}({x}, {constant(h, 'i32', lanes, f'{limit[0]:#x}')})"
@@ -244,10 +244,11 @@ def _from_f32(h: Helpers, dtype: str, lanes: int, whole: bool = False) -> str:
         return "\n".join(lines)
     if dtype == "i8":
         low, top = (constant(h, "f32", lanes, v) for v in ("-128.0f", "127.0f"))
+        below, above = (c_arithmetic.clamp_one_side(h, lanes, upper) for upper in (True, False))
         last = "x == x ? n : 0" if lanes == 1 else "n & (x == x)"
         plain = "\n".join(
             [
-                f"{f} y = {h.clamp_one_side(lanes, True)}({h.clamp_one_side(lanes, False)}(x, {low}), {top});",
+                f"{f} y = {below}({above}(x, {low}), {top});",
                 f"{i} n = {bits('i32', 'f32', 'y + 12582912.0f')} - 0x4b400000;  // 1.5*2^23 leaves no bits for a fraction",
                 f"n = {last};",
                 packed("i32", "n"),

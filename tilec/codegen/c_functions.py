@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from math import inf
 
-from tilec.codegen.c_avx512 import PREFIX, masked_step, operand, scaled
-from tilec.codegen.c_helpers import Helpers, under, vector
+from tilec.codegen import c_arithmetic, c_lanes
+from tilec.codegen.c_avx512 import masked_step, operand, scaled
+from tilec.codegen.c_helpers import REGISTERS, Helpers, under, vector
 from tilec.errors import InternalError
 from tilec.ir.functions import FUNCTIONS, Function, Operand, Step
 
@@ -33,7 +34,7 @@ def function(h: Helpers, name: str, lanes: int) -> str:
     def body() -> str:
         # a bool is an int for scalars, a mask of i32 lanes for vectors, a mask register for AVX-512
         plain = text(steps, False)
-        return under("__AVX512VL__", text(scaled(steps), True), plain) if lanes in PREFIX else plain
+        return under("__AVX512VL__", text(scaled(steps), True), plain) if 4 * lanes in REGISTERS else plain
 
     return h.define(f"{name}_{t}", t, f"{t} x", body)
 
@@ -106,20 +107,20 @@ def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int, masks: bool) 
                 return f"fabsf({arg(args[0])})"
             return f"({vector('f32', lanes)})(({vector('i32', lanes)}){arg(args[0])} & 0x7fffffff)"
         case "sqrt":
-            return f"{h.sqrt('f32', lanes)}({arg(args[0])})"
+            return f"{c_arithmetic.sqrt(h, 'f32', lanes)}({arg(args[0])})"
         case "int" | "float":
             to = "i32" if op == "int" else "f32"
             return f"({to}){arg(args[0])}" if lanes == 1 else f"__builtin_convertvector({arg(args[0])}, {vector(to, lanes)})"
         case "bits" | "from_bits":
             to, back = ("i32", "f32") if op == "bits" else ("f32", "i32")
-            return f"{h.bits(to, back)}({arg(args[0])})" if lanes == 1 else f"({vector(to, lanes)}){arg(args[0])}"
+            return f"{c_lanes.bits(h, to, back)}({arg(args[0])})" if lanes == 1 else f"({vector(to, lanes)}){arg(args[0])}"
         case "select":
             m, a, b = args
             if clamp is not None and isinstance(b, str):
-                return f"{h.clamp_one_side(lanes, clamp)}({b}, {arg(a, True)})"
+                return f"{c_arithmetic.clamp_one_side(h, lanes, clamp)}({b}, {arg(a, True)})"
             if lanes == 1:
                 return f"{arg(m)} ? {arg(a)} : {arg(b)}"
-            return f"{h.select(s.dtype, lanes)}({arg(m)}, {arg(a, True)}, {arg(b, True)})"
+            return f"{c_lanes.select(h, s.dtype, lanes)}({arg(m)}, {arg(a, True)}, {arg(b, True)})"
     raise InternalError(f"no C for the step {op!r}")
 
 

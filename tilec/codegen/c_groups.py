@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from tilec.codegen import c_lanes, c_memory
 from tilec.codegen.c_actions import Actions
 from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers
 from tilec.codegen.c_place import Place
@@ -65,11 +66,11 @@ class Groups(Actions):
         h = self.helpers
         if src.places is None:
             rows = [src.pointers[dst.places.index(n)] for n in range(depth)]
-            load = h.load_part(short, lanes) if cut else h.load(short, lanes)
+            load = c_memory.load_part(h, short, lanes) if cut else c_memory.load(h, short, lanes)
             loaded = [f"{load}({p}, {count})" if cut else f"{load}({p})" for p in rows]
             value = f"{weave(h, short, depth, lanes)}({', '.join(loaded)})"
         else:
-            load = h.load_part("u32", lanes) if cut else h.load("u32", lanes)
+            load = c_memory.load_part(h, "u32", lanes) if cut else c_memory.load(h, "u32", lanes)
             pointer = f"(const u32 *)({src.pointers[0]})"
             value = f"{load}({pointer}, {count})" if cut else f"{load}({pointer})"
             if src.places != dst.places:
@@ -80,9 +81,9 @@ class Groups(Actions):
         self.loads = {t: v for t, v in self.loads.items() if name not in t}
         to = f"(u32 *)({dst.pointers[0]})"
         if count is not None:
-            self.line(place, f"{h.store_part('u32', lanes)}({to}, {value}, {count});  // copy of {depth} together")
+            self.line(place, f"{c_memory.store_part(h, 'u32', lanes)}({to}, {value}, {count});  // copy of {depth} together")
         else:
-            self.line(place, f"{h.store('u32', lanes)}({to}, {value});  // copy of {depth} together")
+            self.line(place, f"{c_memory.store(h, 'u32', lanes)}({to}, {value});  // copy of {depth} together")
         return True
 
     def groups_at(self, a: Address, inner: Loop, depth: int, place: Place) -> Run | None:
@@ -135,7 +136,7 @@ def weave(h: Helpers, short: str, depth: int, lanes: int) -> str:
     name = "abcd"[:depth]
 
     def body() -> str:
-        widen = h.resize("u32", u, lanes)
+        widen = c_lanes.resize(h, "u32", u, lanes)
         cast = f"({h.type(u, lanes)})"
         bits = 32 // depth
         parts = [f"{widen}({cast}{v})" + (f" << {bits * n}" if n else "") for n, v in enumerate(name)]

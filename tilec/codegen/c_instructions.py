@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 
+from tilec.codegen import c_arithmetic, c_lanes, c_memory
 from tilec.codegen.c_groups import Groups, Run, weave
-from tilec.codegen.c_helpers import Helpers, under
+from tilec.codegen.c_helpers import REGISTERS, Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
 from tilec.ir.affine import Aff
@@ -15,9 +16,6 @@ from tilec.ir.program import Address, Leaf, Loop, Prefetch
 from tilec.ir.tree import loops, sites
 from tilec.lower.nests import written_buffers
 
-_REGISTER = {4: "_mm", 8: "_mm256", 16: "_mm512"}
-_INTEGER = {4: "__m128i", 8: "__m256i", 16: "__m512i"}
-_FLOAT = {4: "__m128", 8: "__m256", 16: "__m512"}
 BIASED = "vpdpbusd"  # its left operand has no sign
 MOST_SUMS = 256  # vectors of sums kept on the stack
 
@@ -90,7 +88,7 @@ class Instructed(Groups):
         self.put(target, text, place, note)
 
     def _bias(self, lanes: int) -> str:
-        return f"{self.helpers.splat('i32', lanes)}((i32)0x80808080)"
+        return f"{c_lanes.splat(self.helpers, 'i32', lanes)}((i32)0x80808080)"
 
     def opened(self, node: Loop, header: str, place: Place) -> dict[str, Owed] | None:
         """Before a C loop is written: room for sums in front of it, and a list of what it owes where it only adds products."""
@@ -164,11 +162,11 @@ class Instructed(Groups):
         short = "i8" if wanted.operand == "i8" else "u16"
         stem, kind = self.names[b], h.type("i32", lanes)
         if run.places is not None:
-            text = f"{h.load(short, wanted.depth * lanes)}({run.pointers[0]})"
+            text = f"{c_memory.load(h, short, wanted.depth * lanes)}({run.pointers[0]})"
             if wanted.depth == 2 and short == "i8":
                 text = f"__builtin_convertvector({text}, {h.type('i16', 2 * lanes)})"
             return self.named(f"({kind}){text}", kind, stem, place), run.places
-        load = h.load_part(short, lanes) if cut is not None else h.load(short, lanes)
+        load = c_memory.load_part(h, short, lanes) if cut is not None else c_memory.load(h, short, lanes)
         rows = [f"{load}({p}, {cut})" if cut is not None else f"{load}({p})" for p in run.pointers]
         if wanted.depth == 2 and short == "i8":
             rows = [f"__builtin_convertvector({r}, {h.type('i16', lanes)})" for r in rows]
@@ -194,48 +192,46 @@ def _copies(passed: tuple[Around, ...]) -> float:
 
 def spread(h: Helpers, wanted: Instruction, short: str, lanes: int, turned: bool) -> str:
     """The neighbours at p as one 32-bit group, in every lane; a pair with its halves exchanged."""
-    t = h.type("i32", lanes)
+    t, whole = h.type("i32", lanes), c_lanes.splat(h, "i32", lanes)
     if short == "i8" and wanted.depth == 2:
         low, high = ("p[1]", "p[0]") if turned else ("p[0]", "p[1]")
-        body = f"return {h.splat('i32', lanes)}((i32)((u32)(u16)(i16){low} | (u32)(i32){high} << 16));"
+        body = f"return {whole}((i32)((u32)(u16)(i16){low} | (u32)(i32){high} << 16));"
     elif turned:  # before it is spread: a vector's shift would take its turn among the products
-        body = f"u32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}((i32)(v << 16 | v >> 16));"
+        body = f"u32 v;\nmemcpy(&v, p, sizeof v);\nreturn {whole}((i32)(v << 16 | v >> 16));"
     else:
-        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\nreturn {h.splat('i32', lanes)}(v);"
+        body = f"return {whole}(v);"
         if wanted.name == BIASED:  # by the vector unit: as an operator it would be done before the element is spread
-            m, integer = _REGISTER[lanes], _INTEGER[lanes]
-            width = {4: 128, 8: 256, 16: 512}[lanes]
-            fast = f"return ({t}){m}_xor_si{width}(({integer}){h.splat('i32', lanes)}(v), {m}_set1_epi8(-128));"
-            plain = f"return {h.splat('i32', lanes)}(v) ^ {h.splat('i32', lanes)}((i32)0x80808080);"
-            macro = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512F__"}[lanes]
-            body = "i32 v;\nmemcpy(&v, p, sizeof v);\n" + under(macro, fast, plain)
+            r = REGISTERS[4 * lanes]
+            fast = f"return ({t}){r.prefix}_xor_si{r.bits}(({r.whole}){whole}(v), {r.prefix}_set1_epi8(-128));"
+            body = under(r.macro, fast, f"return {whole}(v) ^ {whole}((i32)0x80808080);")
+        body = f"i32 v;\nmemcpy(&v, p, sizeof v);\n{body}"
     name = f"{'turned' if turned else 'biased' if wanted.name == BIASED else 'group'}_{wanted.depth}{short}_{t}"
     return h.define(name, t, f"const {short} *p", body)
 
 
 def product(h: Helpers, wanted: Instruction, lanes: int) -> str:
     """The helper that adds the products of each lane to the accumulator, in the instruction's order."""
-    bits = f"__AVX512VL__) && defined({_macro(wanted)}" if lanes < 16 else _macro(wanted)
-    m, i, integer = _REGISTER[lanes], h.type("i32", lanes), _INTEGER[lanes]
+    macros = f"__AVX512VL__ {_macro(wanted)}" if lanes < 16 else _macro(wanted)
+    r, i = REGISTERS[4 * lanes], h.type("i32", lanes)
     t = h.type("f32", lanes) if wanted.result == "f32" else i
     if wanted.name == "vdpbf16ps":
-        fast = f"return ({t}){m}_dpbf16_ps(({_FLOAT[lanes]})acc, ({_FLOAT[lanes]}bh)a, ({_FLOAT[lanes]}bh)b);"
-        fma = h.fma("f32", lanes)
+        fast = f"return ({t}){r.prefix}_dpbf16_ps(({r.floats})acc, ({r.floats}bh)a, ({r.floats}bh)b);"
+        fma = c_arithmetic.fma(h, "f32", lanes)
         plain = (
             f"acc = {fma}(({t})(a & -65536), ({t})(b & -65536), acc);  // the odd element first\n"
             f"return {fma}(({t})(a << 16), ({t})(b << 16), acc);"
         )
     elif wanted.name == BIASED:
-        fast = _accumulating(BIASED, f"{m}_dpbusd_epi32", t, integer)
+        fast = _accumulating(BIASED, f"{r.prefix}_dpbusd_epi32", t, r.whole)
         plain = "return acc + " + " + ".join(f"(a >> {8 * n} & 255) * (b << {24 - 8 * n} >> 24)" for n in range(4)) + ";"
     else:
         if wanted.name == "vpdpwssd":
-            fast = _accumulating(wanted.name, f"{m}_dpwssd_epi32", t, integer)
+            fast = _accumulating(wanted.name, f"{r.prefix}_dpwssd_epi32", t, r.whole)
         else:
-            fast = f"return acc + ({t}){m}_madd_epi16(({integer})a, ({integer})b);"
-            bits = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512BW__"}[lanes]
+            fast = f"return acc + ({t}){r.prefix}_madd_epi16(({r.whole})a, ({r.whole})b);"
+            macros = "__AVX512BW__" if lanes == 16 else r.macro
         plain = "return acc + (((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16));"
-    return h.define(f"{wanted.name}_{t}", t, f"{t} acc, {i} a, {i} b", under(bits, fast, plain))
+    return h.define(f"{wanted.name}_{t}", t, f"{t} acc, {i} a, {i} b", under(macros, fast, plain))
 
 
 def _accumulating(mnemonic: str, intrinsic: str, t: str, integer: str) -> str:

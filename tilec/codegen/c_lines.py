@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from tilec.codegen import c_memory
 from tilec.codegen.c_helpers import ELEMENT, Helpers
 from tilec.codegen.c_place import NotVector, Place
 from tilec.codegen.c_scope import LANE, CScope, Plan, arranged, simplified
@@ -67,8 +68,7 @@ class Lines:
 
     def scope(self, place: Place) -> CScope:
         order = printer.Scope.of(self.program, place.path).order
-        used: set[str] = set()
-        return Asking(self.program, order, self.names, place.ranges, used, self.helpers)
+        return CScope(self.program, order, self.names, place.ranges, self.helpers)
 
     # nodes -----------------------------------------------------------------------------------------------------------
 
@@ -243,25 +243,5 @@ class Lines:
             return f"({kind}){{{', '.join(items)}}}", True
         pointer = cell.name if cell.at[0] == "0" else f"{cell.name} + {cell.at[0]}"
         if count is not None and cell.outside:
-            return f"{self.helpers.load_part(short, n)}({pointer}, {count})", True
-        return f"{self.helpers.load(short, n)}({pointer})", True
-
-    # values ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Asking(CScope):
-    """A scope that asks for the helpers its text calls."""
-
-    helpers: Helpers
-
-    def _division(self, atom) -> str:
-        text = super()._division(atom)
-        if "floor_i" in self.used:
-            self.helpers.index("floor_i")
-        return text
-
-    def _extreme(self, function: str, es: tuple[Aff, ...]) -> str:
-        if len(es) > 1:
-            self.helpers.index(function)
-        return super()._extreme(function, es)
+            return f"{c_memory.load_part(self.helpers, short, n)}({pointer}, {count})", True
+        return f"{c_memory.load(self.helpers, short, n)}({pointer})", True

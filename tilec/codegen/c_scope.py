@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
+from tilec.codegen import c_arithmetic
+from tilec.codegen.c_helpers import Helpers
 from tilec.ir.affine import Aff, Constraint, Div, ceil_div
 from tilec.ir.layouts import triples
 from tilec.ir.printer import Scope
@@ -78,11 +80,11 @@ def simplified(e: Aff, ranges: Mapping[str, Range]) -> Aff:
 
 @dataclass(frozen=True)
 class CScope(Scope):
-    """C text of index arithmetic, in i64. `used` collects the helpers that the text calls."""
+    """C text of index arithmetic, in i64."""
 
     names: Mapping[str, str]
     ranges: Mapping[str, Range]
-    used: set[str]
+    helpers: Helpers
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -97,11 +99,7 @@ class CScope(Scope):
     def _division(self, atom: Div) -> str:
         if bounds(atom.num, self.ranges)[0] >= 0:
             return f"({self._closed(atom.num)} / {atom.den})"
-        self.used.add("floor_i")
-        return f"floor_i({self.aff(atom.num)}, {atom.den})"
-
-    def aff(self, aff: Aff) -> str:
-        return super().aff(aff)
+        return f"{c_arithmetic.index(self.helpers, 'floor_i')}({self.aff(atom.num)}, {atom.den})"
 
     def lower(self, loop) -> str:
         return self._extreme("max_i", loop.lower)
@@ -110,9 +108,11 @@ class CScope(Scope):
         return self._extreme("min_i", loop.upper)
 
     def _extreme(self, function: str, es: tuple[Aff, ...]) -> str:
-        body = self.aff(es[0])
-        for e in es[1:]:
-            self.used.add(function)
+        first, *rest = es
+        if rest:
+            c_arithmetic.index(self.helpers, function)
+        body = self.aff(first)
+        for e in rest:
             body = f"{function}({body}, {self.aff(e)})"
         return body
 

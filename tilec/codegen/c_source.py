@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from tilec.codegen import c_arithmetic, c_memory
 from tilec.codegen.c_face import argument, c_names, entry, memory, pack_entry, parameters, uses_threads
 from tilec.codegen.c_groups import GROUP, grouped
 from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers
@@ -218,11 +219,10 @@ class _Emitter(Instructed):
             if c.equal or c.expr.coefficient(LANE) != -1 or LANE in (c.expr + LANE).names:
                 raise NotVector("a condition inside selects other lanes than the first ones")
             rest = c.expr + LANE  # lane <= rest
-            scope.used.add("min_i")
-            count = f"{self.helpers.index('min_i')}({count}, {scope.aff(rest + 1)})"
+            count = f"{c_arithmetic.index(self.helpers, 'min_i')}({count}, {scope.aff(rest + 1)})"
             key = (*key, rest)
         name = self.new("active")
-        self.line(place, f"const i64 {name} = {self.helpers.index('max_i')}(0, {count});")
+        self.line(place, f"const i64 {name} = {c_arithmetic.index(self.helpers, 'max_i')}(0, {count});")
         return replace(place, lanes=replace(place.lanes, count=name, key=key, narrowed=True))
 
     # loops -----------------------------------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ class _Emitter(Instructed):
         self.close(place)
         self.closed(node, kept)
         if apart:
-            self.line(place, f"{self.helpers.fence()}();")
+            self.line(place, f"{c_memory.fence(self.helpers)}();")
             self.close(replace(place, depth=place.depth - 1))
         elif shared and streams:
-            self.line(place, f"{self.helpers.fence()}();")
+            self.line(place, f"{c_memory.fence(self.helpers)}();")
 
     def team(self, node: Loop, place: Place) -> None:
         """One parallel region: parallel loops inside share their iterations out and meet at their end."""
@@ -504,7 +504,7 @@ class _Emitter(Instructed):
             raise NotVector("a bound differs between lanes")
         text = str(ext.most)
         for g in gaps:
-            text = f"{self.helpers.index('min_i')}({text}, {g})"
+            text = f"{c_arithmetic.index(self.helpers, 'min_i')}({text}, {g})"
         self.line(place, f"const i64 {total} = {text};")
         for first, lanes in chunks:
             key = tuple(g - first for g in ext.gaps)
@@ -516,7 +516,7 @@ class _Emitter(Instructed):
             if lanes > 1:
                 count = f"{total}_{first}"
                 rest = total if first == 0 else f"{total} - {first}"
-                rest = rest if first + lanes >= ext.most else f"{self.helpers.index('min_i')}({lanes}, {rest})"
+                rest = rest if first + lanes >= ext.most else f"{c_arithmetic.index(self.helpers, 'min_i')}({lanes}, {rest})"
                 self.line(inner, f"const i64 {count} = {rest};")
             start = len(self.lines)
             self._chunk(node, ext, first, Lanes(node.var, lanes, count, key), inner)

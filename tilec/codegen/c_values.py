@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilec.codegen import c_convert, c_functions
+from tilec.codegen import c_arithmetic, c_convert, c_functions, c_lanes
 from tilec.codegen.c_helpers import HOLDS, MASK, Helpers, number
 from tilec.errors import InternalError
 from tilec.ir.affine import Aff
@@ -46,8 +46,8 @@ class Values:
         if v.wide or self.lanes == 1:
             return v.text
         if v.dtype == "bool":
-            return f"{self.helpers.splat('i32', self.lanes)}(-({v.text}))"
-        return f"{self.helpers.splat(HOLDS[v.dtype], self.lanes)}({v.text})"
+            return f"{c_lanes.splat(self.helpers, 'i32', self.lanes)}(-({v.text}))"
+        return f"{c_lanes.splat(self.helpers, HOLDS[v.dtype], self.lanes)}({v.text})"
 
     def _n(self, *vs: Value) -> int:
         return self.lanes if any(v.wide for v in vs) else 1
@@ -61,7 +61,7 @@ class Values:
             if want == "i32":
                 return v
         if v.wide:
-            return Value(self.helpers.convert(HOLDS[want], HOLDS[v.dtype], self.lanes, v.text), want, True)
+            return Value(c_lanes.convert(self.helpers, HOLDS[want], HOLDS[v.dtype], self.lanes, v.text), want, True)
         return Value(f"({HOLDS[want]}){v.closed()}", want, False, 8)
 
     def rounded(self, v: Value, dtype: str, rule: str | None = None) -> Value:
@@ -127,11 +127,11 @@ class Values:
             case "not":
                 return Value(f"~{v.closed()}" if v.wide else f"!{v.closed()}", dtype, v.wide, 8)
             case "sqrt":
-                return Value(f"{h.sqrt(short, n)}({v.text})", dtype, v.wide)
+                return Value(f"{c_arithmetic.sqrt(h, short, n)}({v.text})", dtype, v.wide)
             case "abs" if dtype == "i32":
                 if n == 1:
                     return Value(f"({v.closed()} < 0 ? -{v.closed()} : {v.closed()})", dtype, False)
-                return Value(f"{h.select('i32', n)}({v.closed()} < 0, -{v.closed()}, {v.text})", dtype, True)
+                return Value(f"{c_lanes.select(h, 'i32', n)}({v.closed()} < 0, -{v.closed()}, {v.text})", dtype, True)
             case "abs":
                 if n == 1:
                     return Value(f"{'fabs' if dtype == 'f64' else 'fabsf'}({v.text})", dtype, False)
@@ -153,7 +153,7 @@ class Values:
                 return Value(f"{a.closed()} {'&&' if op == 'and' else '||'} {b.closed()}", dtype, False, 2)
             x, y = (v.closed() if v.wide else self.whole(v) for v in (a, b))
             return Value(f"{x} {'&' if op == 'and' else '|'} {y}", dtype, True, 2)
-        name = h.extreme(op, short, n) if op in ("max", "min") else h.divide(op, n)
+        name = c_arithmetic.extreme(h, op, short, n) if op in ("max", "min") else c_arithmetic.divide(h, op, n)
         x, y = (self.whole(v) if wide else v.text for v in (a, b))
         return Value(f"{name}({x}, {y})", dtype, wide)
 
@@ -161,7 +161,7 @@ class Values:
         """a·b + c rounded once."""
         wide = a.wide or b.wide or c.wide
         x, y, z = (self.whole(v) if wide else v.text for v in (a, b, c))
-        return Value(f"{self.helpers.fma(HOLDS[dtype], self._n(a, b, c))}({x}, {y}, {z})", dtype, wide)
+        return Value(f"{c_arithmetic.fma(self.helpers, HOLDS[dtype], self._n(a, b, c))}({x}, {y}, {z})", dtype, wide)
 
     def _fused(self, e: Binary, go: Callable[..., Value]) -> Value | None:
         """A multiply-add under `contract`: a·b ± c or c ± a·b."""
@@ -199,4 +199,4 @@ class Values:
             mask = f"__builtin_convertvector({mask}, {self.helpers.type('i64', n)})"
         if dtype == "bool":
             x, y = (self.whole(v) for v in (a, b))
-        return Value(f"{self.helpers.select(short, n)}({mask}, {x}, {y})", dtype, True)
+        return Value(f"{c_lanes.select(self.helpers, short, n)}({mask}, {x}, {y})", dtype, True)
