@@ -49,8 +49,6 @@ class Lines:
     fresh: int = 0
     branches: int = 0
 
-    # the whole -------------------------------------------------------------------------------------------------------
-
     def line(self, place: Place, text: str) -> None:
         self.lines.append(INDENT * place.depth + text)
 
@@ -66,11 +64,16 @@ class Lines:
         self.fresh += 1
         return f"{stem}_{self.fresh}"
 
+    def branch(self) -> int:
+        """A number for an `if` that tells versions apart."""
+        self.branches += 1
+        return self.branches
+
     def scope(self, place: Place) -> CScope:
         order = printer.Scope.of(self.program, place.path).order
         return CScope(self.program, order, self.names, place.ranges, self.helpers)
 
-    # nodes -----------------------------------------------------------------------------------------------------------
+    # buffers ---------------------------------------------------------------------------------------------------------
 
     def declare(self, b: Buffer, place: Place) -> Place:
         """The line that makes room for a buffer, where there is one."""
