@@ -25,7 +25,6 @@ from tilec.runtime.compiler import find
 from tilec.runtime.process import run_killable
 from tilec.schedule.schedule import start
 from tilec.search.cpu import pick
-from tilec.search.cpu_dot import FLAT_ROWS
 from tilec.search.cpu_operands import Blocks
 from tilec.targets.detect import detect
 
@@ -199,7 +198,7 @@ def test_picked_products_have_the_bits_of_the_loops(name: str, flags: tuple[str,
     k, permissions = KERNELS[name]
     for seed, (m, n, kk) in enumerate(SHAPES[:: 1 if flags == ("-O1",) else 2]):
         s = pick(k.program, ZEN4, sizes={"M": m, "N": n, "K": kk}, **permissions).schedule
-        few = m < 2 or (m <= FLAT_ROWS and permissions == FAST)  # multiplied as they lie
+        few = m < 2
         short = kk < (4 if permissions == FAST else 8)  # less than two groups
         assert ("# vector, v" in str(s)) != (short or few), str(s)
         assert_same(s.program, function(s.program, tmp_path, flags, vector_bytes=64), {}, seed, reference=s.program.source)

@@ -171,7 +171,7 @@ def test_few_rows_read_the_right_operand_as_it_lies():
     assert "prefetch W[8*ko + ki, 2048*jc + 8*jt + 256]  # to L2" in shown
     some = text(gemm_silu_f32.program, M=10, N=4096, K=512)
     assert "W_packed" not in some and "A_packed: f32[10, 512] in scratch, panels(0, 10)" in some
-    assert "acc_register: f32[10, 8] in register" in some and "for ki in 0..32" in some
+    assert "acc_register: f32[10, 8] in register" in some and "for ki in 0..128" in some
     assert "prefetch W[32*ko + ki, 2048*jc + 8*jt + 64]  # to L2" in some
     more = text(gemm_silu_f32.program, M=16, N=4096, K=512)
     assert "W_packed" in more and "acc: f32[4, 16] in register" in more  # four whole tiles, not three
@@ -287,6 +287,15 @@ def test_the_next_row_is_asked_for_while_this_one_is_computed():
     at = next(n for n, line in enumerate(lines) if line.startswith("prefetch X[i + 1, "))
     assert any("exp(X[i, " in line for line in lines[at : at + 6])
     same(picked.schedule.program, None, **chosen)
+
+
+@pytest.mark.parametrize(("rows", "columns", "block"), [(4, 64, 4), (7, 32, 4), (12, 32, 16), (16, 16, 64)])
+def test_few_rows_of_bf16_weave_pairs_of_rows_as_they_lie(rows, columns, block):
+    chosen = {"M": rows, "N": 4096, "K": 512}
+    permissions = {"contract": True, "hardware_rounding": True}
+    shown = str(pick(tilec.workload("gemm_silu").program, ZEN4, sizes=chosen, **permissions).schedule)
+    assert "W_packed" not in shown and f"acc_register: f32[{rows}, {columns}] in register" in shown
+    assert f"for ki in 0..{block}:" in shown and "vdpbf16ps" in shown
 
 
 def test_a_product_of_a_product_has_the_same_structure():

@@ -13,7 +13,7 @@ from math import prod
 
 from tilec.codegen import c_lanes, c_memory
 from tilec.codegen.c_actions import Actions
-from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers
+from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers, under
 from tilec.codegen.c_place import Place
 from tilec.codegen.c_scope import LANE, Plan, simplified
 from tilec.ir.affine import Aff
@@ -140,7 +140,14 @@ def weave(h: Helpers, short: str, depth: int, lanes: int) -> str:
         cast = f"({h.type(u, lanes)})"
         bits = 32 // depth
         parts = [f"{widen}({cast}{v})" + (f" << {bits * n}" if n else "") for n, v in enumerate(name)]
-        return "return " + " | ".join(f"({p})" if "<<" in p else p for p in parts) + ";"
+        plain = "return " + " | ".join(f"({p})" if "<<" in p else p for p in parts) + ";"
+        if (depth, lanes) != (2, 16):
+            return plain
+        index = ", ".join(f"{n}, {32 + n}" for n in range(16))  # both halves of a register behind each other, one permutation
+        wide = "_mm512_castsi256_si512((__m256i){})"
+        order = f"(__m512i)({h.type('u16', 32)}){{{index}}}"
+        fast = f"return ({t})_mm512_permutex2var_epi16({wide.format('a')}, {order}, {wide.format('b')});"
+        return under("__AVX512BW__", fast, plain)
 
     return h.define(f"weave_{depth}_{x}", t, ", ".join(f"{x} {v}" for v in name), body)
 

@@ -12,7 +12,7 @@ from tilec.schedule.refusal import refuse
 from tilec.schedule.schedule import Schedule, start
 from tilec.search.cpu_blocks import block_group, blocked_rows
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_dot import FLAT_ROWS, dots_of
+from tilec.search.cpu_dot import dots_of
 from tilec.search.cpu_gemm import choose, contraction_group
 from tilec.search.cpu_operands import Blocks
 from tilec.search.cpu_rows import chain_group, row_group, whole_sum
@@ -105,7 +105,7 @@ def _structures(
         dots = dots_of(s.program, group, core)
         b = given or choose(s.program, group, core, ahead)
         first: list[Callable[[Schedule], Schedule]] = []
-        if dots is not None and b.MR > 1 and not (b.flat and not b.packed and b.MR <= FLAT_ROWS and dots.instruction.contracted):
+        if dots is not None and b.MR > 1:
             d = given or choose(s.program, group, core, ahead, dots)
             first = [lambda s: _proved(contraction_group(s, group, d, core, dots))]
         windows = any(len(nest.sums) > 1 for nest in group)  # which would be copied again and again

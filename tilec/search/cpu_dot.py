@@ -24,8 +24,6 @@ from tilec.search.cpu_operands import extents, right_operands, sum_loops
 from tilec.search.handles import fresh, loops_of
 from tilec.search.nests import Group, Nest
 
-FLAT_ROWS = 16  # up to as many, packing floats in pairs takes longer than half the arithmetic that it saves: none is packed
-
 
 def instruction_for(program: Program, nest: Nest, core: Core) -> Instruction | None:
     """The declared instruction that adds the most products of this sum at once, of those that the machine has and the
@@ -77,6 +75,11 @@ class Dots:
     @property
     def word(self) -> int:
         return DTYPES[self.instruction.operand].bytes
+
+    @property
+    def weaves_rows(self) -> bool:
+        """Does it take rows of the right operand as they lie, at little cost?"""
+        return self.instruction.depth == 2 and self.instruction.contracted
 
     @property
     def step(self) -> int:
@@ -178,6 +181,15 @@ def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d:
     s = s.reorder(*(named(s.program, into, v) for v in order))
     s = s.vectorize(named(s.program, into, order[-2]))
     return s.parallel(named(s.program, into, order[0])) if shared else s
+
+
+def turned_copy(s: Schedule, into: str, d: Dots) -> Schedule:
+    """A copy of a left operand of few rows: groups in the instruction's order, those of all rows next to each other."""
+    depth = d.instruction.depth
+    s = s.layout(into, "digits", ((1, depth, 0), (0, 1, 0), (1, 1, d.step))).allocate(into, 64, "huge")
+    group, one = fresh(s, f"{into}_k", f"{into}_o")
+    s = s.split(f"{into}.1", depth, into=(group, one), tail="exact")
+    return s.reorder(group, f"{into}.0", one).parallel(group)
 
 
 def _copying(program: Program, into: str, dim: int) -> tuple[str, int]:

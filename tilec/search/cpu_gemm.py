@@ -14,8 +14,8 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Leaf, Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, vectorised
-from tilec.search.cpu_dot import Dots, grouped, instructed, named, shared_loops, sum_loop
-from tilec.search.cpu_operands import Blocks, Place, extents, right_operands, sum_loops
+from tilec.search.cpu_dot import Dots, grouped, instructed, named, shared_loops, sum_loop, turned_copy
+from tilec.search.cpu_operands import Blocks, Place, extents, right_operands
 from tilec.search.cpu_packing import UNDER_WAY, copying, packed, widened
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
@@ -23,7 +23,7 @@ from tilec.search.tiles import handed_on, inlined, tile_knobs
 
 SKINNY = 24  # fewer rows than that are so few tiles that a partial one counts
 FEW = 6  # fewer than that are bound by reading the right operand alone: packing it would not pay
-RUN = 32  # rows of the right operand in a block where there are few of the left one: lines of so many streams stay in the caches
+LINE = 64  # bytes of a line of the caches
 PIECE = 8192  # columns of it that are read side by side where they are all that counts: long runs of memory
 WIDTH = 64  # columns of a piece: a core then reads a byte of the left operand in a cycle, which every cache and memory gives
 EVEN = 0.6  # less of the cores' time is lost than waiting for a right operand that all cores packed would cost
@@ -50,7 +50,8 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     k = 1
     for v in nest.sums:
         k *= max(1, size.get(v, 1))
-    dtype = program.buffer[program.statement[nest.leading].target.buffer].dtype
+    result = program.statement[nest.leading].target.buffer
+    dtype = program.buffer[result].dtype
     word = dots.word if dots else DTYPES[DTYPES[dtype].arithmetic].bytes
     mr, nr = core.micro_tile(dtype, m or None)
     if dots is not None and 0 < n < nr:  # whole vectors, then what is left
@@ -59,10 +60,14 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
         mr = min(NARROW_ROWS, (core.registers - nr // lanes - 1) * lanes // nr, m or NARROW_ROWS)
     outer = [v for v in root.band if v not in by]
     ahead = ahead & frozenset(b for x in sums for b in right_operands(program, x))
-    if 0 < m <= core.registers - 3 and not outer and dots is None:  # one tile of rows: nothing of the right operand is read twice
-        run = 0 if ahead else ROWS_AT_ONCE if m < FEW else RUN
-        nr = nr if ahead and m < FEW else core.lanes(dtype)
-        return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, run, packed=bool(ahead), flat=True, ahead=ahead)
+    if 0 < m <= core.registers - 3 and not outer:  # one tile of rows: nothing of the right operand is read twice
+        if dots is None and ahead:
+            nr = nr if m < FEW else core.lanes(dtype)
+            return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, flat=True, ahead=ahead)
+        if dots is None or (dots.weaves_rows and not ahead and k % dots.instruction.depth == 0):
+            read = max(DTYPES[program.buffer[b].dtype].bytes for b in right_operands(program, nest) or [result])
+            nr, run = _few(m, read, core.lanes(dtype), core, dots)
+            return Blocks(m, nr, core.chunks(n, nr, PIECE) if n else PIECE, run, packed=False, flat=True)
     if 0 < m < SKINNY:  # few tiles: of a height that leaves no partial one, if there is such
         mr = min(range(min(4, mr), mr + 1), key=lambda rows: (-(-m // rows) * rows, -rows))
     width = max(nr, WIDTH // nr * nr)
@@ -74,6 +79,18 @@ def choose(program: Program, group: Group, core: Core, ahead: frozenset[str] = f
     if n and m and batch < core.cores and core.busy(n, width) < min(EVEN, core.busy(m, mr)):
         return Blocks(mr, nr, -(-n // nr) * nr, kc, "rows", core.chunks(m, mr, 16 * mr), ahead=ahead)
     return Blocks(mr, nr, width, kc, ahead=ahead)
+
+
+def _few(m: int, read: int, lanes: int, core: Core, dots: Dots | None) -> tuple[int, int]:
+    """(columns of the micro-tile, rows of a block of the sum) where all rows are one tile. read: bytes of an element of the right
+    operand, of which a tile takes one or two lines from each of its rows. Lines of a few rows are read side by side, as a sum is
+    loaded and stored for each block; of more rows, which multiply for longer, as many as are asked for some tiles ahead."""
+    if m < FEW and dots is None:
+        return lanes, ROWS_AT_ONCE
+    most = min((core.registers - 2) // (m + 1), max(1, 2 * LINE // (lanes * read)))
+    vectors = 1 << (most.bit_length() - 1) if most else 1
+    nr = vectors * lanes
+    return nr, ROWS_AT_ONCE if m <= 8 else UNDER_WAY // (2 if vectors == 1 else 4) // (nr * read)
 
 
 def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Dots | None = None) -> Schedule:
@@ -122,7 +139,7 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Do
             s = packed(s, nest, place, b, core, dots)
     if b.flat:
         for nest in reversed(sums):
-            s = _flat(s, nest, b, core)
+            s = _flat(s, nest, b, core, dots)
     if b.packed and dots is None:
         for nest in reversed(sums):
             s = widened(s, nest)
@@ -189,13 +206,13 @@ def _below(program: Program, q: str, nest: Nest, loop: str) -> list[str]:
     return [v for v in inside if v in wanted]
 
 
-def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
+def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core, dots: Dots | None) -> Schedule:
     """Few rows: the left operand column by column where its rows may be more than a set of the cache has ways, and the lines of
     the right one, which lie in as many rows as a block has, asked for some tiles before."""
     q = nest.update
     assert q is not None
     path = path_of(s.program, q)
-    k = sum_loops(s.program, q, nest)[-1]
+    k = sum_loop(s.program, q, nest, dots)
     micro = path[path.index(k) - 1]
     target = s.program.buffer[s.program.statement[q].target.buffer]
     if target.memory == "scratch" and len(target.shape) == 2:  # a tile's sums next to each other
@@ -216,6 +233,9 @@ def _flat(s: Schedule, nest: Nest, b: Blocks, core: Core) -> Schedule:
         if rows == [0] and len(access.index) == 2 and core.l1_ways - 2 < b.MR and not copied:
             (into,) = fresh(s, f"{buffer.name}_packed")
             s = s.cache_read(buffer.name, at=None, memory="scratch", into=into)
+            if dots is not None:
+                s = turned_copy(s, into, dots)
+                continue
             if DTYPES[buffer.dtype].arithmetic != buffer.dtype:
                 s = s.widen(into)
             s = s.layout(into, "panels", 0, b.MR).allocate(into, 64, "huge")
