@@ -172,7 +172,7 @@ def test_few_rows_read_the_right_operand_as_it_lies():
     some = text(gemm_silu_f32.program, M=10, N=4096, K=512)
     assert "W_packed" not in some and "A_packed: f32[10, 512] in scratch, panels(0, 10)" in some
     assert "acc_register: f32[10, 8] in register" in some and "for ki in 0..128" in some
-    assert "prefetch W[32*ko + ki, 2048*jc + 8*jt + 64]  # to L2" in some
+    assert "prefetch W[128*ko + ki, 2048*jc + 8*jt + 16]  # to L2" in some
     more = text(gemm_silu_f32.program, M=16, N=4096, K=512)
     assert "W_packed" in more and "acc: f32[4, 16] in register" in more  # four whole tiles, not three
 
