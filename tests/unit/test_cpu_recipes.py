@@ -284,8 +284,8 @@ def test_the_next_row_is_asked_for_while_this_one_is_computed():
     chosen = {"M": 5, "N": 130}
     picked = pick(tilec.workload("softmax").program, ZEN4, sizes=chosen, reassociate="total")
     lines = [line.strip() for line in str(picked.schedule).splitlines()]
-    at = next(n for n, line in enumerate(lines) if line.startswith("prefetch X[i + 1, "))
-    assert any("exp(X[i, " in line for line in lines[at : at + 6])
+    at = next(n for n, line in enumerate(lines) if line.startswith("prefetch X[2*io + ii + 1, "))
+    assert any("exp(X[2*io + ii, " in line for line in lines[at : at + 6])
     same(picked.schedule.program, None, **chosen)
 
 
@@ -309,3 +309,13 @@ def test_rows_that_share_sets_of_the_cache_are_asked_for_in_the_next_one(columns
     s = pick(gemm_silu_f32.program, ZEN4, contract=True, sizes={"M": 100, "N": columns, "K": 90}).schedule
     asked = [line for line in str(s).splitlines() if "prefetch W[" in line]
     assert len(asked) == 1 and asked[0].endswith(f"to {level}")
+
+
+def test_one_core_that_computes_functions_reads_the_lines_it_writes():
+    chosen = {"M": 2048, "N": 4096}  # 32 MiB in all, the last cache of the machine
+    softmax = tilec.workload("softmax")
+    for threads, streams in ((None, True), (2, True), (1, False)):
+        text_ = str(tilec.pick(softmax, ZEN4, reassociate="total", threads=threads, **chosen))
+        assert ("streaming" in text_) == streams
+    with pytest.raises(ScheduleError, match="threads"):
+        tilec.pick(softmax, ZEN4, threads=0, **chosen)

@@ -11,6 +11,7 @@ from typing import Any
 from tilec.api.kernel import Kernel, Schedule
 from tilec.errors import ScheduleError, TargetError
 from tilec.runtime.c_callable import Compiled
+from tilec.runtime.c_run import check_threads
 from tilec.schedule import schedule as base
 from tilec.search import cpu
 from tilec.search.measure import Measure
@@ -29,21 +30,25 @@ def pick(
     contract: bool = False,
     hardware_rounding: bool = False,
     ahead: str | Iterable[str] = (),
+    threads: int | None = None,
     **sizes: int,
 ) -> Schedule:
     """tilec's own schedule of `kernel` for a CPU at these sizes, without measuring: structure (panels, micro-tiles, packing, what
     runs on the cores, where an epilogue runs) and sizes from the program and the machine's figures. Proved.
 
     ahead: arguments (weights) that a caller may pack once for many calls: `f.pack(W=W)` of the built function. The permissions
-    are those of `schedule`; what is not permitted is not used. Its primitives go on from there. ScheduleError for sizes that do
-    not fit and for an `ahead` that nothing packs, TargetError for a target that is no CPU.
+    are those of `schedule`; what is not permitted is not used. threads: what it will run on (default: all cores). Its primitives
+    go on from there. ScheduleError for sizes that do not fit, for an `ahead` that nothing packs and for what is no number of
+    threads, TargetError for a target that is no CPU.
     """
     _check_kernel("pick", kernel)
     machine = load_target(target)
     if machine.kind != "cpu":
         raise TargetError(f'pick(target="{machine.name}"): {machine.name} is no CPU. `tilec.tune` chooses schedules for it')
     allowed: dict[str, Any] = {"reassociate": reassociate, "contract": contract, "hardware_rounding": hardware_rounding}
-    s = cpu.pick(kernel.program, machine, ahead=(ahead,) if isinstance(ahead, str) else ahead, sizes=sizes, **allowed).schedule
+    names = (ahead,) if isinstance(ahead, str) else ahead
+    used = None if threads is None else check_threads(threads)
+    s = cpu.pick(kernel.program, machine, ahead=names, threads=used, sizes=sizes, **allowed).schedule
     return Schedule(s.program, s.trace, s.proof_budget, s.proved, kernel)
 
 
@@ -65,7 +70,14 @@ def compile(
     which permissions it has. MeasureError without a C compiler (`schedule.build("numpy")` needs none).
     """
     s = pick(
-        kernel, target, reassociate=reassociate, contract=contract, hardware_rounding=hardware_rounding, ahead=ahead, **sizes
+        kernel,
+        target,
+        reassociate=reassociate,
+        contract=contract,
+        hardware_rounding=hardware_rounding,
+        ahead=ahead,
+        threads=threads,
+        **sizes,
     )
     made = s.build("c", threads=threads, compiler=compiler)
     assert isinstance(made, Compiled)

@@ -133,13 +133,15 @@ def pick(
     target: str | Target = "host",
     blocks: Mapping[str, Blocks] | None = None,
     ahead: Iterable[str] = (),
+    threads: int | None = None,
     **options: Any,
 ) -> Picked:
     """tilec's own schedule of a program for a CPU, proved. options: sizes=, reassociate=, contract=, hardware_rounding=.
 
-    ahead: arguments that the caller may pack before the calls; ScheduleError for one that nothing packs.
+    ahead: arguments that the caller may pack before the calls; ScheduleError for one that nothing packs. threads: for no more of
+    them than that.
     """
-    core = Core.of(load(target))
+    core = Core.of(load(target), threads)
     fresh = start(program, **options)
     memo: Memo = {}
     if not isinstance(ahead, Iterable) or not all(isinstance(name, str) for name in ahead):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilec.ir.dtypes import DTYPES
+from tilec.ir.expr import Call, walk
 from tilec.ir.program import Address, Copy, Leaf, Loop, Program, Read
 from tilec.ir.tree import Position, loops, path_to, sites
 from tilec.schedule.names import display
@@ -31,8 +32,9 @@ class Core:
     features: tuple[str, ...] = ()
 
     @staticmethod
-    def of(target: Target) -> Core:
-        """From a machine's figures; what a file does not say is that of a small core of the last ten years."""
+    def of(target: Target, threads: int | None = None) -> Core:
+        """From a machine's figures; what a file does not say is that of a small core of the last ten years. threads: no more
+        cores are used."""
 
         def figure(name: str, default: int) -> int:
             found = target.figure.get(name)
@@ -40,7 +42,7 @@ class Core:
 
         l2 = figure("l2", 256 << 10)
         return Core(
-            cores=max(1, target.cores),
+            cores=max(1, min(target.cores, threads or target.cores)),
             vector=figure("vector_bytes", 32),
             registers=figure("vector_registers", 16),
             l1=figure("l1", 32 << 10),
@@ -85,10 +87,15 @@ class Core:
 
 def streamed(core: Core, program: Program, name: str) -> bool:
     """Is this result better stored past the caches: is it, or what the call moves in all, too large for its lines to be there
-    when they are read? A line that is written in the caches is read from memory before."""
+    when they are read? A line that is written in the caches is read from memory before, for which one core that computes
+    elementary functions alone has time."""
     written = bytes_of(program, name)
     moved = sum(bytes_of(program, b.name) for b in program.buffers if b.role == "param")
-    return written > core.l3 // 2 or (written > core.l2 and moved >= core.l3)
+    depth = max(len(s.loops) for s in program.statements)
+    computed = [e for s in program.statements if len(s.loops) == depth for e in walk(s.value)]
+    alone = core.cores == 1 and any(isinstance(e, Call) for e in computed)
+    large = core.l3 * (2 if alone else 1)
+    return written > large // 2 or (written > core.l2 and moved >= large)
 
 
 def innermost(program: Program) -> list[tuple[Position, Loop]]:

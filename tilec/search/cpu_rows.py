@@ -8,7 +8,7 @@ from tilec.errors import LegalityError, ScheduleError
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Leaf, Loop, Program
 from tilec.ir.tree import sites
-from tilec.schedule.names import display, find_loop
+from tilec.schedule.names import display, find_loop, loop_at
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import WIDEST_LANES, Core, innermost, results, streamed, vectorised
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
@@ -17,6 +17,7 @@ from tilec.search.nests import Group
 from tilec.search.tiles import handed_on, inlined
 
 MANY_REGISTERS = 32  # hold the steps of eight vectors at once; their bytes leave in whole lines, without a branch between them
+ROWS_IN_TURN = 16  # that one core goes through before it takes others
 CHAINS = 4  # partial sums that run side by side: a multiply-add's latency times two a cycle, in registers
 
 
@@ -30,6 +31,7 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
     outer = path_of(s.program, q)[:1] if rest else path_of(s.program, q)[: len(first.band)]
     row = outer[-1]
     s = vectorised(row_steps(s, group, row, core))
+    before = s
     for name in row_inputs(s.program, f"{q}.{row}"):
         s = asked_ahead(s, name, f"{q}.{row}", group)
     for name in results(s.program):
@@ -40,7 +42,14 @@ def row_group(s: Schedule, group: Group, core: Core) -> Schedule:
             and streamed(core, s.program, name)
         ):
             s = s.store(name)
-    return s.parallel(f"{q}.{outer[0]}")
+    shared = outer[0]
+    if s is not before and shared == row:  # the row that was asked for is one of the same core's
+        loop = loop_at(s.program, find_loop(s.program, f"{q}.{row}"))
+        shared, point = fresh(s, f"{row}o", f"{row}i")
+        rows = loop.upper[0] - loop.lower[0]
+        piece = core.chunks(rows.const, 1, ROWS_IN_TURN) if rows.is_const else ROWS_IN_TURN
+        s = s.split(f"{q}.{row}", piece, into=(shared, point))
+    return s.parallel(f"{q}.{shared}")
 
 
 def row_steps(s: Schedule, group: Group, row: str, core: Core) -> Schedule:
