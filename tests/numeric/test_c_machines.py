@@ -75,7 +75,7 @@ def test_every_helper_compiles(march: str, flushes: bool, tmp_path: Path) -> Non
                 if wanted.depth > 1:
                     c_instructions.product(h, wanted, lanes)
                     for turned in (False, True) if wanted.depth == 2 else (False,):
-                        c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, turned)
+                        c_instructions.spread(h, wanted, lanes, turned)
     c_memory.fence(h)
     compiled(h.text(), tmp_path, march)
 

@@ -131,7 +131,7 @@ def machine(
     name = c_instructions.product(h, wanted, lanes)
     result, group = "f32" if wanted.result == "f32" else "i32", h.type("i32", lanes)
     load = c_memory.load(h, result, lanes), c_memory.load(h, "i32", lanes), c_memory.store(h, result, lanes)
-    spread = c_instructions.spread(h, wanted, "i8" if wanted.operand == "i8" else "u16", lanes, False)
+    spread = c_instructions.spread(h, wanted, lanes, False)
     one = f"{spread}(a + {wanted.depth} * (n + l))"
     bias = f" - {name}((({group}){{0}}), ({group}){{0}} + (i32)0x80808080, w)" if wanted.name == c_instructions.BIASED else ""
     body = (

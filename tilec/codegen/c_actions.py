@@ -103,10 +103,7 @@ class Actions(Lines):
         """Round to the buffer's format and store."""
         if cell.wide and not v.wide:
             v = Value(values.whole(v), v.dtype, True)
-        if v.wide and not cell.wide:
-            raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
-        if place.lanes is not None and not cell.wide and place.width > 1:
-            raise NotVector(f"all lanes write one cell of {cell.buffer.name}")
+        _one_writer(cell, v.wide, place)
         dtype = cell.buffer.dtype
         packs = self.packs_pieces and v.dtype == "f32" and cell.wide and not (cell.holds_lanes or cell.gathers)
         if packs and c_convert.paired(self.helpers, dtype, place.width):
@@ -123,16 +120,14 @@ class Actions(Lines):
         if cell.at:
             self.loads = {t: v for t, v in self.loads.items() if cell.name not in t}
         if not cell.wide:
-            where = f"{cell.name}[{cell.at[0]}]" if cell.at else cell.name
-            self.line(place, f"{where} = {raw};{note}")
+            self.line(place, f"{cell.element} = {raw};{note}")
             return
         assert lanes is not None
         if cell.holds_lanes:
-            where = f"{cell.name}[{cell.at[0]}]" if cell.at else cell.name
             v = (self.storage.variables or {}).get(cell.buffer.name)
             if lanes.count is not None and (lanes.narrowed or (v is not None and v.masked)):
-                raw = self._kept(short, n, lanes.count, raw, where)
-            self.line(place, f"{where} = {raw};{note}")
+                raw = self._kept(short, n, lanes.count, raw, cell.element)
+            self.line(place, f"{cell.element} = {raw};{note}")
             return
         if cell.gathers:
             kind, name = self.helpers.type(short, n), self.new("lanes")
@@ -141,19 +136,17 @@ class Actions(Lines):
                 when = f"if ({lanes.count} > {lane}) " if lanes.count is not None else ""
                 self.line(place, f"{when}{cell.name}[{at}] = {name}[{lane}];")
             return
-        pointer = cell.name if cell.at[0] == "0" else f"{cell.name} + {cell.at[0]}"
-        if lanes.count is not None:
-            self.line(place, f"{c_memory.store_part(self.helpers, short, n)}({pointer}, {raw}, {lanes.count});{note}")
+        streaming = streaming and lanes.count is None
+        if streaming:
+            c_memory.fence(self.helpers)
+        if self.joined is not None and lanes.count is None:
+            piece = self.new(cell.name)
+            self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
+            self.joined.append((cell.pointer, piece, short))
+        elif streaming:
+            self.line(place, f"{c_memory.stream(self.helpers, short, n)}({cell.pointer}, {raw});{note}")
         else:
-            if streaming:
-                c_memory.fence(self.helpers)
-            if self.joined is not None:
-                piece = self.new(cell.name)
-                self.line(place, f"const {self.helpers.type(short, n)} {piece} = {raw};{note}")
-                self.joined.append((pointer, piece, short))
-                return
-            put = c_memory.stream(self.helpers, short, n) if streaming else c_memory.store(self.helpers, short, n)
-            self.line(place, f"{put}({pointer}, {raw});{note}")
+            self.line(place, c_memory.stored(self.helpers, short, n, cell.pointer, raw, lanes.count) + note)
 
     def store_joined(self, to: str, lanes: int, streaming: bool) -> list[str]:
         """The line that stores the collected pieces, one behind the other in memory, at once; none without pieces."""
@@ -200,19 +193,17 @@ class Actions(Lines):
                     self.write(target, values, v, place, "  // copy", action.streaming)
                     return
                 text, wide = self.raw(source, place)
+                _one_writer(target, wide, place)
                 if target.wide and not wide:
                     text = f"{c_lanes.splat(self.helpers, ELEMENT[dtype], place.width)}({text})"
-                elif (wide and not target.wide) or (place.width > 1 and not target.wide):
-                    raise NotVector(f"all lanes write one cell of {target.buffer.name}")
                 self.put(target, text, place, "  // copy", action.streaming)
             case Identity():
                 value = encode(dtype, neutral(action.op, dtype)).item()
                 short = ELEMENT[dtype]
                 text = str(value) if short in ("u8", "u16", "i8") else number(value, short)
+                _one_writer(target, False, place)
                 if target.wide:
                     text = f"{c_lanes.splat(self.helpers, short, place.width)}({text})"
-                elif place.width > 1:
-                    raise NotVector(f"all lanes write one cell of {target.buffer.name}")
                 self.put(target, text, place, f"  // identity of {action.op}")
             case Merge():
                 source = self.program.buffer[action.src.buffer]
@@ -221,3 +212,9 @@ class Actions(Lines):
                 new = values.convert(self.load(action.src, place), arithmetic)
                 v = values.binary(action.op.rstrip("="), arithmetic, old, new)
                 self.write(target, values, v, place, "  // merge")
+
+
+def _one_writer(cell: Cell, wide: bool, place: Place) -> None:
+    """NotVector where all lanes, or the lanes of a wide value, would write the same cell."""
+    if not cell.wide and (wide or place.width > 1):
+        raise NotVector(f"all lanes write one cell of {cell.buffer.name}")

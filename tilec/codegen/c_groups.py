@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 
 from tilec.codegen import c_lanes, c_memory
 from tilec.codegen.c_actions import Actions
 from tilec.codegen.c_helpers import BYTES, ELEMENT, Helpers, under
 from tilec.codegen.c_place import Place
-from tilec.codegen.c_scope import LANE, Plan, simplified
+from tilec.codegen.c_scope import LANE, by_strides, simplified
 from tilec.ir.affine import Aff
 from tilec.ir.program import Address, Copy, Loop, Program
 
@@ -62,28 +61,22 @@ class Groups(Actions):
         if dst is None or dst.places is None or src is None or 0 in (dst.step, src.step):
             return False
         short, count = ELEMENT[self.program.buffer[copy.src.buffer].dtype], place.lanes.count
-        cut = count is not None and self.program.buffer[copy.src.buffer].role == "param"
+        cut = count if self.program.buffer[copy.src.buffer].role == "param" else None
         h = self.helpers
         if src.places is None:
             rows = [src.pointers[dst.places.index(n)] for n in range(depth)]
-            load = c_memory.load_part(h, short, lanes) if cut else c_memory.load(h, short, lanes)
-            loaded = [f"{load}({p}, {count})" if cut else f"{load}({p})" for p in rows]
+            loaded = [c_memory.loaded(h, short, lanes, p, cut) for p in rows]
             value = f"{weave(h, short, depth, lanes)}({', '.join(loaded)})"
         else:
-            load = c_memory.load_part(h, "u32", lanes) if cut else c_memory.load(h, "u32", lanes)
-            pointer = f"(const u32 *)({src.pointers[0]})"
-            value = f"{load}({pointer}, {count})" if cut else f"{load}({pointer})"
+            value = c_memory.loaded(h, "u32", lanes, f"(const u32 *)({src.pointers[0]})", cut)
             if src.places != dst.places:
                 if depth != 2:
                     return False
                 value = f"{turn(h, lanes)}({value})"
         name = self.names[copy.dst.buffer]
         self.loads = {t: v for t, v in self.loads.items() if name not in t}
-        to = f"(u32 *)({dst.pointers[0]})"
-        if count is not None:
-            self.line(place, f"{c_memory.store_part(h, 'u32', lanes)}({to}, {value}, {count});  // copy of {depth} together")
-        else:
-            self.line(place, f"{c_memory.store(h, 'u32', lanes)}({to}, {value});  // copy of {depth} together")
+        stored = c_memory.stored(h, "u32", lanes, f"(u32 *)({dst.pointers[0]})", value, count)
+        self.line(place, f"{stored}  // copy of {depth} together")
         return True
 
     def groups_at(self, a: Address, inner: Loop, depth: int, place: Place) -> Run | None:
@@ -100,7 +93,7 @@ class Groups(Actions):
             ]
             if any(p.xor is not None for p in plans):
                 return None
-            flats = [_flat(p) for p in plans]
+            flats = [tuple(e for _, e in by_strides(p.index, p.extents)) for p in plans]
             steps |= {_difference(y, x) for x, y in pairwise(flats)}
             first.append(flats[0])
             pointer = self._flat(plans[0], self.scope(here))
@@ -112,16 +105,6 @@ class Groups(Actions):
         if sorted(places) == list(range(depth)) and step in (0, depth):
             return Run((pointers[places.index(0)],), tuple(places), step)
         return Run(tuple(pointers), None, step) if step == 1 else None
-
-
-def _flat(plan: Plan) -> tuple[Aff, ...]:
-    """A row-major address as a sum for each product of symbolic strides, that of none last."""
-    groups: dict[tuple[Aff, ...], Aff] = {}
-    for d, e in enumerate(plan.index):
-        behind = plan.extents[d + 1 :]
-        factors = tuple(x for x in behind if not x.is_const)
-        groups[factors] = groups.get(factors, Aff(0)) + e * prod(x.const for x in behind if x.is_const)
-    return tuple(e for _, e in sorted(groups.items(), key=lambda t: -len(t[0])))
 
 
 def _difference(x: tuple[Aff, ...], y: tuple[Aff, ...]) -> int | None:

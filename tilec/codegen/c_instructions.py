@@ -7,7 +7,7 @@ from math import inf, prod
 
 from tilec.codegen import c_arithmetic, c_lanes, c_memory
 from tilec.codegen.c_groups import Groups, Run, weave
-from tilec.codegen.c_helpers import REGISTERS, Helpers, under
+from tilec.codegen.c_helpers import ELEMENT, REGISTERS, Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
 from tilec.ir.affine import Aff
@@ -159,15 +159,14 @@ class Instructed(Groups):
     def _moving(self, wanted: Instruction, b: str, run: Run, cut: str | None, place: Place) -> tuple[str, tuple[int, ...]]:
         """The groups of all lanes, and the position of each element of the loop in them."""
         h, lanes = self.helpers, place.width
-        short = "i8" if wanted.operand == "i8" else "u16"
+        short = ELEMENT[wanted.operand]
         stem, kind = self.names[b], h.type("i32", lanes)
         if run.places is not None:
             text = f"{c_memory.load(h, short, wanted.depth * lanes)}({run.pointers[0]})"
             if wanted.depth == 2 and short == "i8":
                 text = f"__builtin_convertvector({text}, {h.type('i16', 2 * lanes)})"
             return self.named(f"({kind}){text}", kind, stem, place), run.places
-        load = c_memory.load_part(h, short, lanes) if cut is not None else c_memory.load(h, short, lanes)
-        rows = [f"{load}({p}, {cut})" if cut is not None else f"{load}({p})" for p in run.pointers]
+        rows = [c_memory.loaded(h, short, lanes, p, cut) for p in run.pointers]
         if wanted.depth == 2 and short == "i8":
             rows = [f"__builtin_convertvector({r}, {h.type('i16', lanes)})" for r in rows]
             short = "i16"
@@ -177,11 +176,10 @@ class Instructed(Groups):
     def _same(self, wanted: Instruction, a: str, group: Run, placed: tuple[int, ...], place: Place) -> str:
         """The group of a in every lane, its elements at the positions of b's."""
         h, lanes = self.helpers, place.width
-        short = "i8" if wanted.operand == "i8" else "u16"
         turned = group.places != placed
         if turned and wanted.depth != 2:
             raise NotVector("its operands run against each other")
-        text = f"{spread(h, wanted, short, lanes, turned)}({group.pointers[0]})"
+        text = f"{spread(h, wanted, lanes, turned)}({group.pointers[0]})"
         return self.named(text, h.type("i32", lanes), self.names[a], place)
 
 
@@ -190,9 +188,9 @@ def _copies(passed: tuple[Around, ...]) -> float:
     return prod(x.most or inf for x in passed)
 
 
-def spread(h: Helpers, wanted: Instruction, short: str, lanes: int, turned: bool) -> str:
+def spread(h: Helpers, wanted: Instruction, lanes: int, turned: bool) -> str:
     """The neighbours at p as one 32-bit group, in every lane; a pair with its halves exchanged."""
-    t, whole = h.type("i32", lanes), c_lanes.splat(h, "i32", lanes)
+    short, t, whole = ELEMENT[wanted.operand], h.type("i32", lanes), c_lanes.splat(h, "i32", lanes)
     if short == "i8" and wanted.depth == 2:
         low, high = ("p[1]", "p[0]") if turned else ("p[0]", "p[1]")
         body = f"return {whole}((i32)((u32)(u16)(i16){low} | (u32)(i32){high} << 16));"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 
 from tilec.codegen import c_memory
@@ -31,6 +32,16 @@ class Cell:
     gathers: bool = False
     holds_lanes: bool = False  # the variable or element is itself a vector
     outside: bool = False  # a parameter: nothing may be touched behind its end
+
+    @property
+    def element(self) -> str:
+        """The variable, or the (first) element."""
+        return f"{self.name}[{self.at[0]}]" if self.at else self.name
+
+    @property
+    def pointer(self) -> str:
+        """To the first of a row of elements."""
+        return self.name if self.at[0] == "0" else f"{self.name} + {self.at[0]}"
 
 
 @dataclass
@@ -83,13 +94,9 @@ class Lines:
         if wide:
             place = replace(place, widened=place.widened | {b.name})
         if self.storage.in_variables(b):
-            kind = self.helpers.type(short, place.width)
-            if not b.shape:
-                self.line(place, f"{kind} {name};")
-            else:
-                for n, (suffix, lanes) in enumerate(self._variables(b)):
-                    kind = self.helpers.type(short, place.width if wide else lanes)
-                    self.line(place, f"{kind} {name}{suffix};{note if n == 0 else ''}")
+            for n, (suffix, lanes) in enumerate(self._variables(b)):
+                kind = self.helpers.type(short, place.width if wide else lanes)
+                self.line(place, f"{kind} {name}{suffix};{note if n == 0 else ''}")
             return place
         extents = self._extents(b)
         size = constant_bytes(b, extents)
@@ -132,25 +139,16 @@ class Lines:
         return (*front, *padded(b.layout, b.shape))
 
     def _variables(self, b: Buffer) -> list[tuple[str, int]]:
-        """(suffix, lanes) of every variable of a buffer."""
+        """(suffix, lanes) of every variable of a buffer; none before it is decided."""
+        if not b.shape:
+            return [("", 1)]
         v = (self.storage.variables or {}).get(b.name)
         if v is None:
             return []
         out: dict[str, int] = {}
-        index = [0] * len(b.shape)
-        extents = [e.const for e in b.shape]
-
-        def go(d: int) -> None:
-            if d == len(extents):
-                named, lane = v.find(tuple(index))
-                lanes = 1 if lane is None or v.dim is None else v.chunks[named[v.dim]]
-                out.setdefault("".join(f"_{i}" for i in named), lanes)
-                return
-            for i in range(extents[d]):
-                index[d] = i
-                go(d + 1)
-
-        go(0)
+        for index in product(*(range(e.const) for e in b.shape)):
+            named, lane = v.find(index)
+            out.setdefault("".join(f"_{i}" for i in named), 1 if lane is None or v.dim is None else v.chunks[named[v.dim]])
         return list(out.items())
 
     # addresses -------------------------------------------------------------------------------------------------------
@@ -232,10 +230,8 @@ class Lines:
     def raw(self, cell: Cell, place: Place) -> tuple[str, bool]:
         """The element, or the elements of all lanes."""
         short, n = ELEMENT[cell.buffer.dtype], place.width
-        if not cell.at:
-            return cell.name, cell.wide
-        if not cell.wide or cell.holds_lanes:
-            return f"{cell.name}[{cell.at[0]}]", cell.wide
+        if not cell.at or not cell.wide or cell.holds_lanes:
+            return cell.element, cell.wide
         assert place.lanes is not None
         count = place.lanes.count
         if cell.gathers:
@@ -244,7 +240,4 @@ class Lines:
             if count is not None:
                 items = [f"{count} > {lane} ? {item} : 0" for lane, item in enumerate(items)]
             return f"({kind}){{{', '.join(items)}}}", True
-        pointer = cell.name if cell.at[0] == "0" else f"{cell.name} + {cell.at[0]}"
-        if count is not None and cell.outside:
-            return f"{c_memory.load_part(self.helpers, short, n)}({pointer}, {count})", True
-        return f"{c_memory.load(self.helpers, short, n)}({pointer})", True
+        return c_memory.loaded(self.helpers, short, n, cell.pointer, count if cell.outside else None), True

@@ -25,8 +25,8 @@ def load_part(h: Helpers, short: str, lanes: int) -> str:
             part = f"(__m256i){part_mask(h, 8)}(n)"
             return under("__AVX2__", f"return ({t})_mm256_maskload_epi32((const int *)p, {part});", plain)
         if macros := _masked(short, lanes):
-            load, mask = f"{REGISTERS[BYTES[short] * lanes].prefix}_maskz_loadu_epi{8 * BYTES[short]}", _first(lanes)
-            return under(macros, f"return ({t}){load}({mask}, p);", plain)
+            masked = f"{REGISTERS[BYTES[short] * lanes].prefix}_maskz_loadu_epi{8 * BYTES[short]}"
+            return under(macros, f"return ({t}){masked}({_first(lanes)}, p);", plain)
         return plain
 
     return h.define(f"load_part_{t}", t, f"const {short} *p, i64 n", body)
@@ -43,11 +43,24 @@ def store_part(h: Helpers, short: str, lanes: int) -> str:
             return under("__AVX2__", f"_mm256_maskstore_epi32((int *)p, {part}, (__m256i)v);", plain)
         if macros := _masked(short, lanes):
             r = REGISTERS[BYTES[short] * lanes]
-            store = f"{r.prefix}_mask_storeu_epi{8 * BYTES[short]}"
-            return under(macros, f"{store}(p, {_first(lanes)}, ({r.whole})v);", plain)
+            return under(macros, f"{r.prefix}_mask_storeu_epi{8 * BYTES[short]}(p, {_first(lanes)}, ({r.whole})v);", plain)
         return plain
 
     return h.define(f"store_part_{t}", "void", f"{short} *p, {t} v, i64 n", body)
+
+
+def loaded(h: Helpers, short: str, lanes: int, pointer: str, count: str | None) -> str:
+    """The text of a load of all lanes, or of the first `count`."""
+    if count is None:
+        return f"{load(h, short, lanes)}({pointer})"
+    return f"{load_part(h, short, lanes)}({pointer}, {count})"
+
+
+def stored(h: Helpers, short: str, lanes: int, pointer: str, value: str, count: str | None) -> str:
+    """The text of a store of all lanes, or of the first `count`."""
+    if count is None:
+        return f"{store(h, short, lanes)}({pointer}, {value});"
+    return f"{store_part(h, short, lanes)}({pointer}, {value}, {count});"
 
 
 def _masked(short: str, lanes: int) -> str:

@@ -131,13 +131,8 @@ class CScope(Scope):
 
     def flat(self, index: list[Aff], extents: list[Aff]) -> str:
         """Row-major address in elements: constant strides fold into one affine expression, symbolic ones are factors."""
-        groups: dict[tuple[Aff, ...], Aff] = {}
-        for d, e in enumerate(index):
-            behind = extents[d + 1 :]
-            factors = tuple(x for x in behind if not x.is_const)
-            groups[factors] = groups.get(factors, Aff(0)) + e * prod(x.const for x in behind if x.is_const)
         parts: list[str] = []
-        for factors, e in sorted(groups.items(), key=lambda t: -len(t[0])):
+        for factors, e in by_strides(index, extents):
             if e == Aff(0):
                 continue
             if not factors:
@@ -150,6 +145,16 @@ class CScope(Scope):
         for p in parts:
             out = p if not out else f"{out} {p}" if p.startswith("- ") else f"{out} + {p}"
         return out or "0"
+
+
+def by_strides(index: list[Aff], extents: list[Aff]) -> list[tuple[tuple[Aff, ...], Aff]]:
+    """A row-major address as a sum for each product of symbolic strides, that of none last."""
+    groups: dict[tuple[Aff, ...], Aff] = {}
+    for d, e in enumerate(index):
+        behind = extents[d + 1 :]
+        factors = tuple(x for x in behind if not x.is_const)
+        groups[factors] = groups.get(factors, Aff(0)) + e * prod(x.const for x in behind if x.is_const)
+    return sorted(groups.items(), key=lambda t: -len(t[0]))
 
 
 @dataclass(frozen=True)
