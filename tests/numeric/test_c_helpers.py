@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.numeric.compiled import needs_compiler, same_bits
-from tilec.codegen import c_arithmetic, c_convert, c_functions, c_lanes, c_memory
+from tilec.codegen import c_arithmetic, c_convert, c_functions, c_lanes, c_memory, c_rounding
 from tilec.codegen.c_functions import simplified
 from tilec.codegen.c_helpers import ELEMENT, HOLDS, Helpers
 from tilec.ir import evaluate
@@ -97,7 +97,7 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Apply:
                 driver(f"through_{dtype}", name, lanes, "f32", "f32")
         for dtype in PACKED if lanes in (8, 16) else ():
             short, count = "i32" if dtype == "i8" else "u32", 4 // DTYPES[dtype].bytes
-            whole, narrow = c_convert.unpacked(h, dtype, lanes), c_lanes.narrow(h, ELEMENT[dtype], short, lanes)
+            whole, narrow = c_rounding.unpacked(h, dtype, lanes), c_lanes.narrow(h, ELEMENT[dtype], short, lanes)
             parts = ", ".join(f"{whole}({c_memory.load(h, 'f32', lanes)}(x + n + {lanes * part}))" for part in range(count))
             body = f"{c_memory.store(h, ELEMENT[dtype], count * lanes)}(y + n, {narrow}({parts}));"
             head = f"void packed_{dtype}_{lanes}(const f32 *x, {ELEMENT[dtype]} *y, i64 all)"

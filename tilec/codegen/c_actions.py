@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.codegen import c_convert, c_lanes, c_memory
+from tilec.codegen import c_convert, c_lanes, c_memory, c_rounding
 from tilec.codegen.c_helpers import BYTES, ELEMENT, HOLDS, number
 from tilec.codegen.c_lines import Cell, Lines
 from tilec.codegen.c_place import NotVector, Place
@@ -39,27 +39,30 @@ class Actions(Lines):
                 v = values.convert(v, "i32")
             return values.rounded(v, dtype)
         cell = self.cell(read, place)
-        text, wide = self.raw(cell, place)
-        n = place.width if wide else 1
-        back = c_convert.decode(self.helpers, cell.buffer.dtype, n)
-        arithmetic = DTYPES[cell.buffer.dtype].arithmetic
-        if back and not wide and place.lanes is not None and cell.at:
-            wide, n = True, place.width  # the same element for all lanes: spread first, one conversion of a vector
-            back, text = self._spread(cell.buffer.dtype, text, n)
-        value = Value(f"{back}({text})" if back else text, arithmetic, wide)
+        value = self._value(cell, place)
         if not cell.at or not (place.lanes or place.unrolled):
             return value
-        kind = self.helpers.type(HOLDS[arithmetic], n)
-        return Value(self.named(value.text, kind, cell.name, place), arithmetic, wide)
+        if place.lanes is not None and not value.wide and not DTYPES[cell.buffer.dtype].direct:
+            value = self._spread(cell, place.width)
+        kind = self.helpers.type(HOLDS[value.dtype], place.width if value.wide else 1)
+        return Value(self.named(value.text, kind, cell.name, place), value.dtype, value.wide)
 
-    def _spread(self, dtype: str, text: str, n: int) -> tuple[str, str]:
-        """(helper, its argument) for one narrow element as an arithmetic value in every lane."""
-        h, short = self.helpers, ELEMENT[dtype]
+    def _value(self, cell: Cell, place: Place) -> Value:
+        """The arithmetic value of an element, or of the elements of all lanes."""
+        text, wide = self.raw(cell, place)
+        back = c_convert.decode(self.helpers, cell.buffer.dtype, place.width if wide else 1)
+        return Value(f"{back}({text})" if back else text, DTYPES[cell.buffer.dtype].arithmetic, wide)
+
+    def _spread(self, cell: Cell, n: int) -> Value:
+        """One narrow element as an arithmetic value in every lane: spread first, one conversion of a vector."""
+        h, dtype = self.helpers, cell.buffer.dtype
         if dtype == "bf16":  # twice in each lane, then its lower copy shifted out
             t, u = h.type("f32", n), h.type("u32", n)
             body = f"return ({t})(({u}){c_lanes.splat(h, 'u16', 2 * n)}(x) << 16);"
-            return h.define(f"{t}_spread_bf16", t, "u16 x", body), text
-        return c_convert.decode(h, dtype, n), f"{c_lanes.splat(h, short, n)}({text})"
+            text = f"{h.define(f'{t}_spread_bf16', t, 'u16 x', body)}({cell.element})"
+        else:
+            text = f"{c_convert.decode(h, dtype, n)}({c_lanes.splat(h, ELEMENT[dtype], n)}({cell.element}))"
+        return Value(text, DTYPES[dtype].arithmetic, True)
 
     def index(self, aff: Aff, place: Place) -> Value:
         e, scope = place.aff(aff), self.scope(place)
@@ -82,7 +85,7 @@ class Actions(Lines):
             v = values.value(statement.value, env, leaf.reads)
         else:
             arithmetic = promote(DTYPES[dtype].arithmetic, statement.value.dtype)
-            old = values.convert(self._old(target, leaf.target, place), arithmetic)
+            old = values.convert(self._value(target, place), arithmetic)
             v = self._updated(statement.op, arithmetic, old, statement.value, env, leaf.reads, values)
         self.write(target, values, v, place, f"  // {statement.name}", leaf.streaming)
 
@@ -94,11 +97,6 @@ class Actions(Lines):
         new = values.convert(values.value(value, env, reads), arithmetic)
         return values.binary(op[:-1], arithmetic, old, new)
 
-    def _old(self, cell: Cell, a: Address, place: Place) -> Value:
-        text, wide = self.raw(cell, place)
-        back = c_convert.decode(self.helpers, cell.buffer.dtype, place.width if wide else 1)
-        return Value(f"{back}({text})" if back else text, DTYPES[cell.buffer.dtype].arithmetic, wide)
-
     def write(self, cell: Cell, values: Values, v: Value, place: Place, note: str, streaming: bool = False) -> None:
         """Round to the buffer's format and store."""
         if cell.wide and not v.wide:
@@ -108,7 +106,7 @@ class Actions(Lines):
         packs = self.packs_pieces and v.dtype == "f32" and cell.wide and not (cell.holds_lanes or cell.gathers)
         if packs and c_convert.paired(self.helpers, dtype, place.width):
             self.put(cell, v.text, place, note, streaming, "f32")
-        elif packs and (whole := c_convert.unpacked(self.helpers, dtype, place.width)):
+        elif packs and (whole := c_rounding.unpacked(self.helpers, dtype, place.width)):
             self.put(cell, f"{whole}({v.text})", place, note, streaming, "i32" if dtype == "i8" else "u32")
         else:
             self.put(cell, values.stored(v, dtype), place, note, streaming)
@@ -208,7 +206,7 @@ class Actions(Lines):
             case Merge():
                 source = self.program.buffer[action.src.buffer]
                 arithmetic = promote(DTYPES[dtype].arithmetic, DTYPES[source.dtype].arithmetic)
-                old = values.convert(self._old(target, action.dst, place), arithmetic)
+                old = values.convert(self._value(target, place), arithmetic)
                 new = values.convert(self.load(action.src, place), arithmetic)
                 v = values.binary(action.op.rstrip("="), arithmetic, old, new)
                 self.write(target, values, v, place, "  // merge")

@@ -9,7 +9,7 @@ from tilec.codegen.c_scope import identifiers
 from tilec.ir import tree
 from tilec.ir.arguments import signature, written
 from tilec.ir.dtypes import DTYPES
-from tilec.ir.program import Program
+from tilec.ir.program import Buffer, Program
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ def pack_entry(program: Program, buffer: str) -> str:
     return f"{entry(program)}_pack_{c_names(program)[buffer]}"
 
 
+def pack_arguments(program: Program, b: Buffer, plain: bool = False) -> list[str]:
+    """What that function takes: the array, whose dtype may be narrower than the copy's, the sizes, the copy and the threads."""
+    names, whole = c_names(program), program.buffer[b.root or ""]
+    sizes = [Parameter(n, "size", "i64") for n in program.sizes]
+    taken = [Parameter(whole.name, "array", whole.dtype), *sizes, Parameter(b.name, "array", b.dtype, True)]
+    return [*(argument(p, names[p.name], plain) for p in taken), "int threads"]
+
+
 def memory(program: Program) -> tuple[int, bool]:
     """(alignment that scratch memory needs, are huge pages asked for)."""
     return max((b.align or 64 for b in program.buffers), default=64), any(b.pages == "huge" for b in program.buffers)
@@ -67,11 +75,9 @@ def header(program: Program) -> str:
     packs: list[str] = []
     for b in program.buffers:
         if b.prepacked:
-            g, kind = pack_entry(program, b.name), C_NAME[ELEMENT[b.dtype]]
-            root = program.buffer[b.root or ""]
-            source = f"const {C_NAME[ELEMENT[root.dtype]]} *{names[root.name]}"
+            g = pack_entry(program, b.name)
             packs.append(f"int64_t {g}_bytes({', '.join(sizes) or 'void'});")
-            packs.append(f"void {g}({', '.join([source, *sizes, f'{kind} *{names[b.name]}', 'int threads'])});")
+            packs.append(f"void {g}({', '.join(pack_arguments(program, b, True))});")
     lines = [
         f"/* {signature(program)}",
         " * Arrays are row-major, contiguous and apart from each other.",

@@ -109,8 +109,8 @@ def _step(h: Helpers, s: Step, steps: dict[str, Step], lanes: int, masks: bool) 
         case "sqrt":
             return f"{c_arithmetic.sqrt(h, 'f32', lanes)}({arg(args[0])})"
         case "int" | "float":
-            to = "i32" if op == "int" else "f32"
-            return f"({to}){arg(args[0])}" if lanes == 1 else f"__builtin_convertvector({arg(args[0])}, {vector(to, lanes)})"
+            to, short = ("i32", "f32") if op == "int" else ("f32", "i32")
+            return c_lanes.convert(h, to, short, lanes, arg(args[0]))
         case "bits" | "from_bits":
             to, back = ("i32", "f32") if op == "bits" else ("f32", "i32")
             return f"{c_lanes.bits(h, to, back)}({arg(args[0])})" if lanes == 1 else f"({vector(to, lanes)}){arg(args[0])}"

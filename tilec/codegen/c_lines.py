@@ -46,6 +46,8 @@ class Cell:
 
 @dataclass
 class Lines:
+    """What every layer of the emitter writes into."""
+
     program: Program
     cells: Cells
     names: Mapping[str, str]

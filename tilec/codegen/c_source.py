@@ -11,8 +11,8 @@ Instructed (dot products), Vectors, Loops, Tree. The functions that the text cal
 
 from __future__ import annotations
 
-from tilec.codegen.c_face import argument, c_names, entry, memory, pack_entry, parameters, uses_threads
-from tilec.codegen.c_helpers import ELEMENT, Helpers
+from tilec.codegen.c_face import argument, c_names, entry, memory, pack_arguments, pack_entry, parameters, uses_threads
+from tilec.codegen.c_helpers import Helpers
 from tilec.codegen.c_loops import team_loops
 from tilec.codegen.c_storage import Storage
 from tilec.codegen.c_tree import Tree
@@ -80,16 +80,13 @@ def _offsets(t: Tree) -> list[str]:
 def _pack(t: Tree, b: Buffer, size: str, sizes: list[str], unused: list[str]) -> list[str]:
     """The functions that make a packed copy ahead of the call."""
     g, lines = pack_entry(t.program, b.name), t.packs[b.name]
-    whole = b.root or ""  # its dtype is another one than the copy's where that is wider
-    root = f"const {ELEMENT[t.program.buffer[whole].dtype]} *restrict {t.names[whole]}"
-    given = ", ".join([root, *sizes, f"{ELEMENT[b.dtype]} *restrict {t.names[b.name]}", "int threads"])
     fence = ["    stream_fence();"] if any("stream_" in line for line in lines) else []
     return [
         f"/* {printer.declaration(b, printer.Scope.of(t.program))}: made ahead of calls */",
         f"i64 {g}_bytes({', '.join(sizes) or 'void'})\n{{",
         *unused[:-1],
         f"    return {size};\n}}\n",
-        f"void {g}({given})\n{{",
+        f"void {g}({', '.join(pack_arguments(t.program, b))})\n{{",
         *unused,
         *lines,
         *fence,
