@@ -11,12 +11,11 @@ from tilec.codegen.c_helpers import ELEMENT, REGISTERS, Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
 from tilec.ir.affine import Aff
-from tilec.ir.instructions import INSTRUCTIONS, Instruction
+from tilec.ir.instructions import BIASED, INSTRUCTIONS, Instruction
 from tilec.ir.program import Address, Leaf, Loop, Prefetch
 from tilec.ir.tree import loops, sites
 from tilec.lower.nests import written_buffers
 
-BIASED = "vpdpbusd"  # its left operand has no sign
 MOST_SUMS = 256  # vectors of sums kept on the stack
 
 

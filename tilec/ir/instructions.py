@@ -40,6 +40,8 @@ class Instruction:
         return self.bits // 32 if self.result in ("f32", "i32") else self.bits // 64
 
 
+BIASED = "vpdpbusd"  # its left operand has no sign: sums over the right one are taken off
+
 _MANUAL = "Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2"
 
 INSTRUCTIONS = {

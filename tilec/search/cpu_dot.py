@@ -14,7 +14,7 @@ from tilec.errors import InternalError, ScheduleError
 from tilec.ir.affine import Aff
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Binary, Cast, Expr, Load
-from tilec.ir.instructions import INSTRUCTIONS, Instruction
+from tilec.ir.instructions import BIASED, INSTRUCTIONS, Instruction
 from tilec.ir.program import Copy, Leaf, Loop, Program
 from tilec.ir.tree import Position, at, sites
 from tilec.schedule.names import display
@@ -80,6 +80,11 @@ class Dots:
     def weaves_rows(self) -> bool:
         """Does it take rows of the right operand as they lie, at little cost?"""
         return self.instruction.depth == 2 and self.instruction.contracted
+
+    @property
+    def needs_whole_panels(self) -> bool:
+        """Are sums over the right operand taken off (ir/instructions.py), made once of a panel that is there?"""
+        return self.instruction.name == BIASED
 
     @property
     def step(self) -> int:

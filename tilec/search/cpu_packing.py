@@ -15,7 +15,7 @@ from tilec.search.nests import Nest
 
 UNDER_WAY = 8 << 10  # bytes of the right operand's that are asked for ahead: some more than bandwidth times latency of the memory
 WIDEN_LANES = 32
-AHEAD = 8  # rows of it that are asked for before they are packed
+AHEAD = 8  # rows of it, or groups of rows, that are asked for before they are packed
 
 
 def packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core, dots: Dots | None) -> Schedule:
@@ -24,48 +24,59 @@ def packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core, dots: D
     q = nest.update
     assert q is not None
     path = path_of(s.program, q)
-    lanes = path[-2] if dots else path[-1]
     blocks = [v for v in path if v not in place.outer and v in sum_loops(s.program, q, nest)] if b.KC else []
-    before = b.across == "rows"  # of pieces of rows, by all cores
-    at = place.outer[-2] if before else blocks[0] if blocks else place.outer[-1]
+    at = place.outer[-2] if b.across == "rows" else blocks[0] if blocks else place.outer[-1]
     for buffer in right_operands(s.program, nest):
         (into,) = fresh(s, f"{buffer}_packed")
+        shared = b.across == "rows" or buffer in b.ahead  # filled by all cores, before the tiles
         if buffer in b.ahead:
             s = s.cache_read(buffer, at=None, memory="global", into=into)
         else:
             s = s.cache_read(buffer, at=named(s.program, q, at), memory="scratch", into=into)
-        dtype = s.program.buffer[into].dtype
-        dim = dimension(s.program, into, q, lanes)
         if dots is not None:
-            s = woven(s, into, nest, _read(s.program, q, buffer), b.NR, dots)
+            number = _read(s.program, q, buffer)
+            s = woven(s, into, nest, number, b.NR, dots).allocate(into, 64, "huge")
+            if not shared and not dots.needs_whole_panels:
+                s = _filled_at_first(s, buffer, into, nest, place, core, dots)
+            s = woven_copies(s, into, nest, number, b.NR, dots, shared)
         else:
-            if DTYPES[dtype].arithmetic != dtype:
-                s = s.widen(into)
-            if dim is not None:
-                s = s.layout(into, "panels", dim, b.NR)
-        s = s.allocate(into, 64, "huge")
-        apart = dots is not None and dots.instruction.name == "vpdpbusd"
-        first = not before and not apart and buffer not in b.ahead
-        if first and dots is not None and is_peeled(s.program, q):  # the rest of the sum reads it in a loop of its own
-            s = s.fill_at(into, named(s.program, q, place.tiles[-1]))
-        elif first:
-            k = named(s.program, q, sum_loop(s.program, q, nest, dots))
-            rows = dots.instruction.depth if dots else 1
-            crowded = _crowded(s.program, core, q, buffer, nest, AHEAD * rows)
-            s = s.fill_at(into, k).prefetch(buffer, k, *((4 * AHEAD, 2) if crowded else (AHEAD, 1)))
-        if dots is not None:
-            s = woven_copies(s, into, nest, _read(s.program, q, buffer), b.NR, dots, before or buffer in b.ahead)
-        elif not first and dim is not None and dim == len(s.program.buffer[into].shape) - 1:
-            panel, point = fresh(s, f"{into}_b", f"{into}_v")
-            s = s.split(f"{into}.{dim}", b.NR, into=(panel, point))
-        if (before or buffer in b.ahead) and dots is None:
-            s = shared_out(s, into)
+            s = _panels(s, into, dimension(s.program, into, q, path[-1]), b.NR, shared)
+            if not shared:
+                s = _filled_at_first(s, buffer, into, nest, place, core, None)
         if buffer in b.ahead:
             s = s.prepack(into)
             if b.flat:
                 rows = UNDER_WAY // (DTYPES[s.program.buffer[into].dtype].bytes * b.NR)
                 s = s.prefetch(into, f"{q}.{sum_loops(s.program, q, nest)[-1]}", max(1, rows), 2)
     return s
+
+
+def _panels(s: Schedule, into: str, dim: int | None, width: int, shared: bool) -> Schedule:
+    """A copy of a right operand in panels along the dimension of the lanes, as arithmetic types. shared: filled by all cores."""
+    dtype = s.program.buffer[into].dtype
+    if DTYPES[dtype].arithmetic != dtype:
+        s = s.widen(into)
+    if dim is not None:
+        s = s.layout(into, "panels", dim, width)
+    s = s.allocate(into, 64, "huge")
+    if not shared:
+        return s
+    if dim is not None and dim == len(s.program.buffer[into].shape) - 1:
+        panel, point = fresh(s, f"{into}_b", f"{into}_v")
+        s = s.split(f"{into}.{dim}", width, into=(panel, point))
+    return shared_out(s, into)
+
+
+def _filled_at_first(s: Schedule, buffer: str, into: str, nest: Nest, place: Place, core: Core, dots: Dots | None) -> Schedule:
+    """The first tile of rows fills the panel while it multiplies, its rows asked for before; where a rest of the sum reads it in
+    a loop of its own, before it multiplies."""
+    q = nest.update
+    assert q is not None
+    if dots is not None and is_peeled(s.program, q):
+        return s.fill_at(into, named(s.program, q, place.tiles[-1]))
+    k = named(s.program, q, sum_loop(s.program, q, nest, dots))
+    crowded = _crowded(s.program, core, q, buffer, nest, AHEAD * (dots.instruction.depth if dots else 1))
+    return s.fill_at(into, k).prefetch(buffer, k, *((4 * AHEAD, 2) if crowded else (AHEAD, 1)))
 
 
 def _crowded(program: Program, core: Core, q: str, buffer: str, nest: Nest, rows: int) -> bool:
