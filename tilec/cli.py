@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
 
 from tilec import cli_commands
 from tilec.cli_answer import Answer, Progress
@@ -26,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tilec",
         description="Schedule affine loop nests: see the proof, the pseudocode and the cost; pick a schedule; run it.",
-        epilog="exit status: 0 fine, 1 the answer is no, 2 a mistake, 3 a fault of tilec, 130 interrupted",
+        epilog="exit status: 0 fine, 1 the answer is no, 2 a mistake, 3 a fault of tilec, 130 interrupted (143: SIGTERM)",
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="one JSON object on standard output (keys: docs/cli.md)")
@@ -99,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     m.add_argument("--seconds", type=seconds, metavar="S", help="start nothing new after so long (default 60)")
     m.add_argument("--repeats", type=positive, metavar="N", help="samples of each (default 9)")
     m.add_argument("--limit", type=seconds, metavar="S", help="kill a candidate whose run takes longer (default 20)")
+    m.add_argument("--compile-limit", type=seconds, metavar="S", help="kill a compiler that takes longer (default 60)")
     m.add_argument("--cpus", type=positive, metavar="N", help="threads that a candidate uses (default: the cores)")
     m.add_argument(
         "--backend",
@@ -183,10 +186,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `tilec list | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT["fine"]
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         progress.end()
-        print(f"interrupted: {progress.summary()}", file=sys.stderr)
-        return EXIT["interrupted"]
+        print("\n  ".join([f"interrupted: {progress.summary()}", *getattr(stop, "__notes__", [])]), file=sys.stderr)
+        return 128 + stop.number if isinstance(stop, Terminated) else EXIT["interrupted"]
     except TilecError as error:
         return _refuse(error, options, progress)
     except Exception as fault:
@@ -205,7 +208,24 @@ def _refuse(error: TilecError, options: argparse.Namespace, progress: Progress) 
     return EXIT["fault" if isinstance(error, InternalError) else "mistake"]
 
 
+class Terminated(KeyboardInterrupt):
+    """A signal that asks the process to end: handled like Ctrl-C, so that nothing is lost or left behind."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+    raise Terminated(number)
+
+
 def entry() -> None:
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, _terminate)
     sys.exit(main())
 
 

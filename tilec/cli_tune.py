@@ -16,7 +16,18 @@ from tilec.search.measure import Measure
 from tilec.search.result import Tuned
 from tilec.targets.host import cache_folder
 
-_MEASURING = ("candidates", "seconds", "repeats", "limit", "cpus", "backend", "compiler", "database", "no_verify")
+_MEASURING = (
+    "candidates",
+    "seconds",
+    "repeats",
+    "limit",
+    "compile_limit",
+    "cpus",
+    "backend",
+    "compiler",
+    "database",
+    "no_verify",
+)
 
 
 def tune(o: argparse.Namespace, progress: Progress) -> tuple[Answer, Tuned | None]:
@@ -75,6 +86,7 @@ def measure_of(o: argparse.Namespace) -> Measure | None:
     if o.target != "host":
         raise ScheduleError(f"tune --measure: this computer is the target 'host', not {o.target}")
     names = {"candidates": "candidates", "seconds": "seconds", "repeats": "repeats", "limit": "limit", "cpus": "threads"}
+    names["compile_limit"] = "compile_limit"
     names |= {"backend": "backend", "compiler": "compiler"}
     settings = {names[n]: getattr(o, n) for n in names if getattr(o, n) is not None}
     return Measure(verify=not o.no_verify, **settings)

@@ -48,7 +48,12 @@ class TargetError(TilecError):
 
 
 class MeasureError(TilecError):
-    """Compiling, running or timing failed outside tilec."""
+    """Compiling, running or timing failed outside tilec. kind: how a tuner counts it, where that is not what it was doing: "timed
+    out", or "system" (a full disk, say), which a second try may mend."""
+
+    def __init__(self, text: str, kind: str | None = None):
+        super().__init__(text)
+        self.kind = kind
 
 
 class InternalError(TilecError):

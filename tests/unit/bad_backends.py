@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -74,6 +75,17 @@ def _spoil(arrays: Mapping[str, Any]) -> None:
 
 
 wrong = around(lambda arrays: None, _spoil)
+
+
+def _babble(arrays: Mapping[str, Any]) -> None:
+    """Write over what the process says to who started it."""
+    for o in gc.get_objects():
+        if type(o).__name__ == "Answers":
+            o.stream.write("[1, 2\n")
+            o.stream.flush()
+
+
+babbles = around(_babble)
 
 
 def does_not_compile(program: Program, options: Options) -> Prepared:

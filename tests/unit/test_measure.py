@@ -23,6 +23,7 @@ from tilec.runtime import session
 from tilec.runtime.job import check_for
 from tilec.runtime.session import Failed
 from tilec.schedule.schedule import Schedule, start
+from tilec.search import database
 from tilec.search import measure as measuring
 from tilec.search.database import Database, Entry, Key
 from tilec.search.measure import Measure, Outcome
@@ -38,7 +39,7 @@ def tiled(s: Schedule, BN: int) -> Schedule:
     return s.split("S0.j", BN, into=("jo", "ji"))
 
 
-def tune(backend: str = "numpy", database: Path | None = None, tiles: dict | None = None, **options):
+def tune(backend: str = "numpy", store: Path | None = None, tiles: dict | None = None, **options):
     settings = {"backend": backend, "repeats": 3, "seconds": 300.0, "limit": 2.0, "noise": 0.0, **options}
     return tilec.tune(
         workload("act_chain"),
@@ -47,7 +48,7 @@ def tune(backend: str = "numpy", database: Path | None = None, tiles: dict | Non
         space=tiles or TILES,
         schedule=tiled,
         measure=Measure(**settings),
-        database=None if database is None else str(database),
+        database=store,
     )
 
 
@@ -62,6 +63,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TILEC_TEST_NOTES", str(notes))
     monkeypatch.setenv("TILEC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "SAMPLE", 0.001)
+    monkeypatch.setattr(session, "SPARE", 3.0)  # what hangs is waited for
     yield tmp_path
     assert eventually(lambda: left_behind(temp) == [])
     for note in notes.iterdir():
@@ -107,12 +109,12 @@ def test_the_best_are_timed_and_stand_first():
 
 def test_nothing_is_measured_twice_and_nothing_of_another_environment_is_used(tmp_path: Path):
     store = tmp_path / "seen.sqlite"
-    assert tune(database=store).measurement.known == 0
-    again = tune(database=store)
+    assert tune(store=store).measurement.known == 0
+    again = tune(store=store)
     assert again.measurement.known == 5 and again.measurement.measured == 5
-    assert tune(database=store, threads=1).measurement.known == (5 if tilec.target("host").cores == 1 else 0)
-    assert tune(database=store, backend=f"{BAD}:good").measurement.known == 0
-    assert tune(database=store, verify=False).measurement.known == 0
+    assert tune(store=store, threads=1).measurement.known == (5 if tilec.target("host").cores == 1 else 0)
+    assert tune(store=store, backend=f"{BAD}:good").measurement.known == 0
+    assert tune(store=store, verify=False).measurement.known == 0
     rows = sqlite3.connect(store).execute("select kernel, sizes, seconds, samples, environment from results").fetchall()
     assert len(rows) >= 15 and all(r[0] == "act_chain" and r[2] > 0 and r[3] >= 3 for r in rows)
 
@@ -199,6 +201,7 @@ def test_bad_arguments():
         ("crashes", "crashed", "killed by SIGSEGV"),
         ("leaves", "crashed", "exit status 7"),
         ("raises", "fails", "ZeroDivisionError"),
+        ("babbles", "crashed", "the process answered '[1, 2"),
         ("wrong", "wrong result", "elements differ"),
         ("does_not_compile", "does not compile", "expected ';'"),
     ],
@@ -217,6 +220,54 @@ def test_outputs_that_change_from_run_to_run_are_wrong():
     assert r.rejected["wrong result"].count == 1 and "change from run to run" in r.rejected["wrong result"].example
 
 
+def test_a_worker_that_somebody_kills_is_counted_and_not_kept(tmp_path: Path):
+    """As the system does where memory ends: the others are measured, and a second try is made."""
+    killed: list[int] = []
+
+    def say(stage: str, done: int, total: int) -> None:
+        if stage.startswith("timing, round 2") and not killed:
+            killed.append(notes(tmp_path, "worker")[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    settings = Measure(backend=f"{BAD}:slow", repeats=3, seconds=300.0, verify=False)
+    store = tmp_path / "seen.sqlite"
+    r = tilec.tune(workload("act_chain"), SIZES, "host", TILES, tiled, measure=settings, database=store, progress=say)
+    assert {k: v.count for k, v in r.rejected.items()} == {"killed": 1} and r.measurement.measured == 4
+    assert "killed by SIGKILL" in r.rejected["killed"].example
+    again = tilec.tune(workload("act_chain"), SIZES, "host", TILES, tiled, measure=settings, database=store)
+    assert again.rejected == {} and again.measurement.known == 4 and again.measurement.measured == 5
+
+
+def test_that_a_candidate_takes_too_long_is_known_for_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(session, "SPARE", 0.05)
+    store = tmp_path / "slow.sqlite"
+    tiles = {"BN": [16]}
+    assert list(tune(f"{BAD}:slow", store, tiles, limit=0.05).rejected) == ["timed out"]
+    began = len(notes(tmp_path, "worker"))
+    assert list(tune(f"{BAD}:slow", store, tiles, limit=0.05).rejected) == ["timed out"]
+    assert len(notes(tmp_path, "worker")) == began  # nothing was run
+    monkeypatch.setattr(session, "SPARE", 10.0)
+    assert tune(f"{BAD}:slow", store, tiles, limit=5.0).measurement.measured == 1
+    assert tune(f"{BAD}:slow", store, tiles, limit=0.05).measurement.known == 1  # it has a time now
+
+
+def test_where_everything_fails_the_time_ends_too(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+    monkeypatch.setattr(measuring.clock, "monotonic", lambda: now[0])
+    program = workload("act_chain").program
+    run = measuring.Run(Measure(backend="numpy", seconds=10.0), program, SIZES, 0, Database(None), lambda *a: None)
+    now[0] = 25.0
+    assert not run.late  # nothing was tried yet: one candidate always is
+    run.outcomes[0] = Outcome(failure="timed out")
+    now[0] = 19.0
+    assert not run.late
+    now[0] = 21.0
+    assert run.late
+    now[0] = 11.0
+    run.outcomes[1] = Outcome([1.0])
+    assert run.late
+
+
 def test_a_hung_compilation_is_killed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(session, "START", 10.0)
     r = tune(f"{BAD}:hangs_while_compiling", tiles={"BN": [16]}, compile_limit=0.2)
@@ -225,7 +276,7 @@ def test_a_hung_compilation_is_killed(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_others_are_measured_all_the_same(tmp_path: Path):
     store = tmp_path / "mixed.sqlite"
-    r = tune(f"{BAD}:mixed", database=store, limit=0.5)
+    r = tune(f"{BAD}:mixed", store=store, limit=0.5)
     assert {k: v.count for k, v in r.rejected.items()} == {
         "timed out": 1,
         "crashed": 1,
@@ -233,7 +284,7 @@ def test_the_others_are_measured_all_the_same(tmp_path: Path):
         "does not compile": 1,
     }
     assert r.best.knobs == {"BN": 16} and r.measurement.measured == 1 and r.measurement.tried == 5
-    again = tune(f"{BAD}:mixed", database=store, limit=0.5)  # what failed is known too
+    again = tune(f"{BAD}:mixed", store=store, limit=0.5)  # what failed is known too
     assert {k: v.count for k, v in again.rejected.items()} == {k: v.count for k, v in r.rejected.items()}
     assert again.measurement.known == 1 and again.best.knobs == {"BN": 16}
 
@@ -279,16 +330,16 @@ def notes(tmp_path: Path, kind: str) -> list[int]:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_keeps_what_it_measured_and_leaves_nothing(tmp_path: Path, how: signal.Signals):
-    process = begin(tmp_path, f"{BAD}:slow", "timing, round 2")
+    process = begin(tmp_path, f"{BAD}:slow", "timing, round 5")
     os.kill(process.pid, how)
     assert process.wait(60) != 0
     assert eventually(lambda: left_behind(tmp_path / "temp") == [])
     assert eventually(lambda: not any(map(alive, notes(tmp_path, "worker"))))
     with Database(str(tmp_path / "kept.sqlite")) as store:
         assert store.connection is not None
-        kept = store.connection.execute("select count(*) from results where seconds > 0 and failure is null").fetchone()[0]
+        kept = store.connection.execute("select count(*) from results where failure is null and samples >= 3").fetchone()[0]
     assert kept >= 1
-    r = tune(f"{BAD}:slow", database=tmp_path / "kept.sqlite", threads=1)
+    r = tune(f"{BAD}:slow", store=tmp_path / "kept.sqlite", threads=1)
     assert r.measurement.known == kept and r.measurement.measured == 5
 
 
@@ -319,9 +370,9 @@ def test_an_interruption_inside_python_leaves_a_result(monkeypatch: pytest.Monke
 
 def test_measuring_over_a_process_pool(tmp_path: Path):
     with ProcessPoolExecutor(2) as pool:
-        r = tune(executor=pool, database=tmp_path / "pool.sqlite")
+        r = tune(executor=pool, store=tmp_path / "pool.sqlite")
     assert r.measurement.measured == 5 and r.measurement.environment["machine"]
-    assert tune(database=tmp_path / "pool.sqlite").measurement.known == 5  # the same machine, the same environment
+    assert tune(store=tmp_path / "pool.sqlite").measurement.known == 5  # the same machine, the same environment
 
 
 def test_measuring_over_a_dask_cluster(tmp_path: Path):
@@ -408,6 +459,34 @@ def test_a_database_that_is_corrupt_newer_locked_or_a_folder(tmp_path: Path, mon
     other.close()
 
 
+def test_a_damaged_page_is_seen_when_the_database_is_opened(tmp_path: Path):
+    path = tmp_path / "long"
+    with Database(str(path)) as store:
+        for n in range(200):
+            store.put(Key("k", {}, {}, str(n)), Entry(1.0, detail="x" * 500))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    with pytest.raises(MeasureError, match=r"long: .*Give another path, or remove the file"), Database(str(path)):
+        pass
+
+
+def test_a_database_that_goes_bad_loses_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Entries that can't be read any more are measured again, and what can't be written is told."""
+    with Database(str(tmp_path / "x"), wait=0.05) as store:
+        other = sqlite3.connect(tmp_path / "x", isolation_level=None)
+        other.execute("begin exclusive")
+        key = Key("k", {}, {}, "a")
+        assert store.get(key) is None
+        store.put(key, Entry(1.0))
+        assert store.get(key) == Entry(1.0) and "locked" in (store.unwritten or "")
+        other.execute("rollback")
+        other.close()
+    with Database(str(tmp_path / "x")) as store:
+        assert store.get(key) == Entry(1.0)
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -448,6 +527,25 @@ def test_a_lock_in_the_middle_loses_nothing(tmp_path: Path):
         assert store.unwritten is None
     with Database(str(path)) as store:
         assert store.get(a) == Entry(1.0) and store.get(b) == Entry(2.0)
+
+
+def test_who_interrupts_is_told_what_is_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(database, "WAIT", 0.05)
+    path = tmp_path / "locked.sqlite"
+    others: list[sqlite3.Connection] = []
+
+    def say(stage: str, done: int, total: int) -> None:
+        if stage.startswith("compiling") and not others:
+            others.append(sqlite3.connect(path, isolation_level=None))
+            others[0].execute("begin immediate")
+        if stage.startswith("timing, round 3"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        tilec.tune(workload("act_chain"), SIZES, "host", TILES, tiled, measure=Measure(), database=path, progress=say)
+    others[0].close()
+    (note,) = stopped.value.__notes__
+    assert "5 measurements could not be written to " in note and "database is locked" in note
 
 
 def test_a_full_disk_loses_nothing_and_is_told(tmp_path: Path):

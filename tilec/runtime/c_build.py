@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from tilec.ir.program import Program
 from tilec.ir.tree import loops
 from tilec.runtime.checks import shown
 from tilec.runtime.compiler import Compiler, find
-from tilec.runtime.process import run_killable
+from tilec.runtime.process import Finished, run_killable, workplace
 from tilec.targets import host
 
 # no fusing, no reordering, two's complement: what the text says is what runs; without errno and traps compares stay vectors
@@ -45,6 +46,17 @@ INTERLEAVING = ("-fschedule-insns", "-fsched-pressure", "--param=sched-pressure-
 TUNING = ("-mtune=generic",)
 TIMEOUT = 120.0  # seconds of one compilation
 WIDTHS = (16, 32, 64)
+# what compilers say where not the text is at fault: a full disk, a limit, no memory (the system kills the largest process)
+_SYSTEM = (
+    "No space left",
+    "Disk quota exceeded",
+    "File too large",
+    "File size limit",
+    "Cannot allocate memory",
+    "out of memory",
+    "Killed signal",
+    "Read-only file system",
+)
 _TELLING = ("__AVX", "__SSE", "__FMA", "__F16C", "__BMI", "__ARM", "__x86_64", "__aarch64", "__linux", "__APPLE")
 
 
@@ -141,26 +153,50 @@ def compile_recipe(made: Recipe, timeout: float = TIMEOUT, cache: Path | None = 
         return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="compiling-") as work:
-            source, made_object = Path(work) / f"{made.entry}.c", Path(work) / f"{made.entry}.so"
+        with workplace("tilec-compile-") as place:
+            source, made_object = place.folder / f"{made.entry}.c", place.folder / f"{made.entry}.so"
             source.write_text(made.text, encoding="utf-8")
             argv = [made.compiler.path, *made.flags, "-shared", "-fPIC", source, "-o", made_object, "-lm"]
-            finished = run_killable(argv, timeout=timeout, cwd=Path(work))
+            finished = run_killable(argv, timeout=timeout, cwd=place.folder, janitor=place.janitor)
             if finished.reason is not None:
-                raise MeasureError(f"{made.name}: {made.compiler.path} {_told(finished.reason, finished.err)}")
-            os.replace(source, done.with_suffix(".c"))
-            os.replace(made_object, done)
+                told = _told(finished.reason, finished.err)
+                raise MeasureError(f"{made.name}: {made.compiler.path} {told}", _kind(finished))
+            _keep(source, done.with_suffix(".c"))
+            _keep(made_object, done)
     except OSError as e:
         where = e.filename or folder
         raise MeasureError(
-            f"{made.name}: the compiled code can't be written to {where}: {e.strerror or e}. TILEC_CACHE names another folder"
+            f"{made.name}: the compiled code can't be written to {where}: {e.strerror or e}. TILEC_CACHE names another folder, "
+            "TMPDIR the one that is compiled in",
+            "system",
         ) from None
     return done
+
+
+def _keep(made: Path, kept: Path) -> None:
+    """A file into the cache, at once or not at all. It is compiled elsewhere, so that a compiler that is killed leaves nothing
+    here."""
+    handle, part = tempfile.mkstemp(dir=kept.parent, prefix=kept.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(made.read_bytes())
+        os.replace(part, kept)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+def _kind(finished: Finished) -> str | None:
+    """What a tuner counts a failed compilation as: the text's fault (None), or one of the system."""
+    if finished.reason is not None and finished.reason.startswith("timed out"):
+        return "timed out"
+    ill = any(word in finished.err for word in _SYSTEM) or finished.code in (-signal.SIGKILL, -signal.SIGXFSZ)
+    return "system" if ill else None
 
 
 def _told(reason: str, err: str) -> str:
     lines = [
         line.strip() for line in err.splitlines() if "error" in line.lower() or "No space" in line
     ] or err.strip().splitlines()
-    shown = "".join(f"\n  {line}" for line in lines[:3])
+    shown = ": " + "\n  ".join(lines[:3]) if lines else ""
     return f"failed ({reason}){shown}" if not reason.startswith("timed out") else f"{reason}, compiling"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tilec.errors import MeasureError
 from tilec.runtime.compiler import Compiler, find
-from tilec.runtime.process import run_killable
+from tilec.runtime.process import Workplace, run_killable, workplace
 from tilec.targets.detect import Detected, detect
 from tilec.targets.host import cache_file, to_toml
 from tilec.targets.load import unmeasured
@@ -33,11 +33,11 @@ def measure_host(compiler: str | None = None, seconds: float = SECONDS, say: Cal
     """
     found = detect()
     cc = find(compiler)
-    with tempfile.TemporaryDirectory(prefix="tilec-host-") as folder:
+    with workplace("tilec-host-") as place:
         say("compiling the probes")
-        program, library = _compile(cc, Path(folder))
+        program, library = _compile(cc, place)
         say("measuring: this takes some seconds, and wants an idle machine")
-        rates = _run(program, found, seconds)
+        rates = _run(program, found, seconds, place)
         rates[1]["call"] = _call(library)
     return _target(found, rates, f"measured by tilec, best of repeats, compiled by {cc.version}, {time.strftime('%Y-%m-%d')}")
 
@@ -62,8 +62,9 @@ def keep(measured: Target) -> Path:
     return path
 
 
-def _compile(cc: Compiler, folder: Path) -> tuple[Path, Path]:
+def _compile(cc: Compiler, place: Workplace) -> tuple[Path, Path]:
     """(the program, the library with an empty function)."""
+    folder = place.folder
     source = folder / "probes.c"
     source.write_text(resources.files("tilec.runtime").joinpath("probes.c").read_text(encoding="utf-8"), encoding="utf-8")
     strict, program, library = folder / "strict.o", folder / "probes", folder / "probes.so"
@@ -73,20 +74,21 @@ def _compile(cc: Compiler, folder: Path) -> tuple[Path, Path]:
         [cc.path, *FLAGS, "-fPIC", "-shared", source, strict, "-o", library],
     )
     for step in steps:
-        done = run_killable(step, timeout=60, cwd=folder)
+        done = run_killable(step, timeout=60, cwd=folder, janitor=place.janitor)
         if done.reason is not None:
             first = done.err.strip().splitlines()[0] if done.err.strip() else "no message"
             raise MeasureError(f"{cc.path} does not compile the probes ({done.reason}): {first}")
     return program, library
 
 
-def _run(program: Path, found: Detected, seconds: float) -> dict[int, dict[str, float]]:
+def _run(program: Path, found: Detected, seconds: float, place: Workplace) -> dict[int, dict[str, float]]:
     """Values in base units by threads and name."""
     sizes = [found.cache(n) for n in (1, 2, 3)]
     l1, l2 = (c.size if c else default for c, default in zip(sizes[:2], (32 << 10, 256 << 10), strict=True))
     argv = [str(program), str(l1), str(l2), str(sizes[2].size if sizes[2] else 0), str(found.cores), str(seconds)]
     places = {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores", "OMP_DYNAMIC": "false"}
-    done = run_killable(argv, timeout=60 + 100 * seconds * (1 + found.cores.bit_length()), env=places)
+    patience = 60 + 100 * seconds * (1 + found.cores.bit_length())
+    done = run_killable(argv, timeout=patience, env=places, janitor=place.janitor)
     if done.reason is not None:
         raise MeasureError(f"the probes failed ({done.reason}): {done.err.strip()[:200] or 'no message'}")
     rates: dict[int, dict[str, float]] = {}

@@ -8,22 +8,21 @@ import json
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilec.errors import MeasureError
 from tilec.runtime.job import Job
-from tilec.runtime.process import failure, kill_group
+from tilec.runtime.process import Workplace, failure, kill_group
 
 START = 60.0  # seconds until Python runs and the inputs are there, on a busy machine
+SPARE = 10.0  # seconds that a run's answer may take beside the run
 QUEUE = 3600.0  # seconds that other processes of the machine may time before this one
-_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class Session:
     """One worker process. `ready` waits until its first run was found right; then `time` as often as wanted; `close` at the
     end."""
 
-    def __init__(self, job: Job, folder: Path, lock: Path, limits: Limits) -> None:
-        """folder: an empty one of its own."""
-        self.limits = limits
+    def __init__(self, job: Job, place: Workplace, name: str, lock: Path, limits: Limits) -> None:
+        """name: of a folder of its own in that place."""
+        self.limits, self.janitor, folder = limits, place.janitor, place.folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "job").write_bytes(pickle.dumps(job))
@@ -68,6 +67,7 @@ class Session:
                 )
         except OSError as e:
             raise Failed("system", f"{e.strerror or e}: {e.filename or folder}") from None
+        self.janitor.watch(self.process)
         self.lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -82,14 +82,14 @@ class Session:
         """prepared and first (seconds), outputs (a digest). Raises Failed."""
         self._until("prepared", START + self.limits.compile, "compiling")
         self._until("running", START, "making its inputs")
-        return self._until("ready", self.limits.run + 10, "its first run", self.limits.run)
+        return self._until("ready", self.limits.run + SPARE, "its first run", self.limits.run)
 
     def time(self, seconds: float) -> dict[str, Any]:
         """seconds (of one call, the median), best, calls. Raises Failed."""
         self._send({"do": "time", "seconds": seconds})
         self._until("waiting", START, "starting to time")
         self._until("running", QUEUE, "waiting for the machine")
-        return self._until("timed", self.limits.run + seconds + 10, "a timed run", self.limits.run + seconds)
+        return self._until("timed", self.limits.run + seconds + SPARE, "a timed run", self.limits.run + seconds)
 
     def digest(self) -> str:
         """Of the outputs of the last run."""
@@ -109,6 +109,7 @@ class Session:
     def close(self) -> None:
         """Kill the process and all it started. As often as wanted."""
         kill_group(self.process)
+        self.janitor.forget(self.process)
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError, ValueError):
                 if pipe is not None:
@@ -127,17 +128,29 @@ class Session:
             self.close()
             raise Failed("timed out", f"{doing} took more than {shown or seconds:g} s") from None
         if line is None:
+            ended = self._ended()
             self.close()
             reason = failure(self.process.returncode) or "it ended"
-            raise Failed("crashed", f"{doing}: {reason}{self._last_words()}")
-        answer = json.loads(line)
-        if answer["event"] == "failed":
-            self.close()
+            # nothing of tilec's: the system was out of memory, or a person; a second try may go well
+            kind = "killed" if ended == -signal.SIGKILL else "crashed"
+            raise Failed(kind, f"{doing}: {reason}{self._last_words()}")
+        try:
+            answer = dict(json.loads(line))
+        except (ValueError, TypeError):  # the candidate wrote over the memory of the process
+            answer = {}
+        if answer.get("event") == event:
+            return answer
+        self.close()
+        if answer.get("event") == "failed":
             raise Failed(answer["kind"], answer["text"])
-        if answer["event"] != event:
-            self.close()
-            raise MeasureError(f"a worker answered {answer['event']!r} instead of {event!r}")
-        return answer
+        raise Failed("crashed", f"{doing}: the process answered {line[:40]!r}")
+
+    def _ended(self) -> int | None:
+        """The exit status of a process whose answers have ended, before it is killed with what it left."""
+        try:
+            return self.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:  # it only closed its side
+            return None
 
     def _last_words(self) -> str:
         try:
@@ -155,29 +168,6 @@ def _environment(job: Job, folder: Path) -> dict[str, str]:
     # beside other work the system may leave a team's threads on one core for many calls: each gets a core of its own
     places = {"OMP_PROC_BIND": "spread", "OMP_PLACES": "cores", "OMP_DYNAMIC": "false"}
     return {**dict.fromkeys(names, threads), **places, "PYTHONPATH": path, "TMPDIR": str(folder)}
-
-
-@contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A temporary folder that is gone afterwards, also when this process is killed: a process that only waits for that removes
-    it."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="tilec-measure-"))
-    except OSError as e:
-        raise MeasureError(f"no temporary folder can be made: {e.strerror or e}. TMPDIR names another place") from None
-    try:
-        janitor = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _JANITOR, str(folder)], stdin=subprocess.PIPE, start_new_session=True
-        )
-    except OSError as e:
-        folder.rmdir()
-        raise MeasureError(f"no process can be started: {e.strerror or e}") from None
-    try:
-        yield folder
-    finally:
-        assert janitor.stdin is not None
-        janitor.stdin.close()
-        janitor.wait()
 
 
 def lock_file() -> Path:

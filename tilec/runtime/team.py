@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tilec.runtime.job import Check, Job
+from tilec.runtime.process import Workplace
 from tilec.runtime.session import Failed, Limits, Session, lock_file
 
 MARGIN = 4.0  # cells that were not sampled may differ by so many times the largest deviation allowed to sampled ones
@@ -18,8 +19,8 @@ MARGIN = 4.0  # cells that were not sampled may differ by so many times the larg
 class Team:
     """Sessions by number. `outputs`: the digest of each one's first results."""
 
-    def __init__(self, folder: Path, limits: Limits, workers: int) -> None:
-        self.folder, self.limits, self.workers = folder, limits, workers
+    def __init__(self, place: Workplace, limits: Limits, workers: int) -> None:
+        self.place, self.limits, self.workers = place, limits, workers
         self.sessions: dict[int, Session] = {}
         self.outputs: dict[int, str] = {}
         self._all: list[Session] = []
@@ -51,7 +52,7 @@ class Team:
     def _open(self, n: int, job: Job, stop: Callable[[], bool]) -> tuple[Session, str] | None:
         if self._stopped or stop():
             return None
-        session = Session(job, self.folder / f"candidate{n}", lock_file(), self.limits)
+        session = Session(job, self.place, f"candidate{n}", lock_file(), self.limits)
         self._all.append(session)
         if self._stopped:
             session.close()

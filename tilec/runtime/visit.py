@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tilec.errors import MeasureError
 from tilec.runtime.environment import environment
 from tilec.runtime.job import Job
-from tilec.runtime.session import Failed, Limits, Session, lock_file, workplace
+from tilec.runtime.process import workplace
+from tilec.runtime.session import Failed, Limits, Session, lock_file
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ def visit(job: Job, limits: Limits, samples: int, seconds: float) -> Visit:
     here = environment(job.backend, job.options)
     session = None
     try:
-        with workplace() as folder:
+        with workplace() as place:
             try:
-                session = Session(job, folder / "candidate", lock_file(), limits)
+                session = Session(job, place, "candidate", lock_file(), limits)
                 outputs = session.ready()["outputs"]
                 times = tuple(session.time(seconds)["seconds"] for _ in range(samples))
                 return Visit(times, here, outputs)

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import TilecError
+from tilec.errors import MeasureError, TilecError
 from tilec.ir.arguments import check_scalars, written
 from tilec.ir.dtypes import DTYPES, to_arithmetic
 from tilec.runtime.backends import Bound, Prepared, find
@@ -151,7 +151,8 @@ def main(job_file: str, lock_file: str) -> None:
     except OSError as e:
         answers.say("failed", kind="system", text=f"{e.strerror or e}" + (f": {e.filename}" if e.filename else ""))
     except Exception as e:
-        answers.say("failed", kind=phase, text=str(e) if isinstance(e, TilecError) else f"{type(e).__name__}: {e}")
+        kind = (e.kind if isinstance(e, MeasureError) else None) or phase
+        answers.say("failed", kind=kind, text=str(e) if isinstance(e, TilecError) else f"{type(e).__name__}: {e}")
 
 
 def _listen(commands: queue.Queue[str]) -> None:

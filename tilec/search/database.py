@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sqlite3
@@ -65,8 +66,8 @@ class Database:
     opened, is no database, is damaged, or was made by a newer tilec.
     """
 
-    def __init__(self, path: str | None, wait: float = WAIT):
-        self.path, self.wait = path, wait
+    def __init__(self, path: str | None, wait: float | None = None):
+        self.path, self.wait = path, WAIT if wait is None else wait
         self.connection: sqlite3.Connection | None = None
         self.memory: dict[str, Entry] = {}
         self.pending: dict[str, tuple[Any, ...]] = {}
@@ -86,6 +87,9 @@ class Database:
                     self._refuse_strangers(self.connection)
                 self.connection.execute(_TABLE)
                 self.connection.execute("select key, seconds, spread, samples, failure, detail from results limit 1").fetchall()
+                ((damage,),) = self.connection.execute("pragma quick_check(1)").fetchall()
+                if damage != "ok":
+                    raise ValueError(f"damaged: {' '.join(damage.split())}")
                 if version < FORMAT:
                     self.connection.execute(f"pragma user_version = {FORMAT}")
                 self.connection.commit()
@@ -105,11 +109,14 @@ class Database:
             raise MeasureError(f"{self.path} holds tables of another program ({', '.join(tables)}). Give another path")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.pending and self.connection is not None:
+            self._wait(self.wait)
         self._flush()
         self._close()
 
     def get(self, key: Key) -> Entry | None:
-        """What is kept under that key, or None: also for an entry that makes no sense, which is then measured again."""
+        """What is kept under that key, or None: also for an entry that makes no sense or that can't be read now (the file was
+        sound when it was opened), which is then measured again."""
         digest = key.digest
         if digest in self.memory:
             return self.memory[digest]
@@ -120,7 +127,8 @@ class Database:
                 "select seconds, spread, samples, failure, detail from results where key = ?", (digest,)
             ).fetchone()
         except sqlite3.Error as e:
-            raise MeasureError(self._refusal(e)) from None
+            self.trouble = str(e)
+            return None
         return None if row is None or not _sound(*row) else Entry(*row)
 
     def put(self, key: Key, entry: Entry, about: Mapping[str, Any] | None = None) -> None:
@@ -147,7 +155,7 @@ class Database:
         """How many entries are in memory only, and why; None where all are on disk, or no file was wanted."""
         if self.path is None or not self.pending:
             return None
-        return f"{len(self.pending)} measurements could not be written to {self.path}: {self.trouble}"
+        return f"{len(self.pending)} measurements could not be written to {self.path}: {self.trouble or 'interrupted'}"
 
     def _flush(self) -> None:
         if self.connection is None:
@@ -158,8 +166,14 @@ class Database:
                 self.connection.executemany(f"insert or replace into results values ({marks})", list(self.pending.values()))
         except sqlite3.Error as e:
             self.trouble = str(e)
+            self._wait(min(self.wait, 0.1))  # the next one does not wait that long again, the last one does
         else:
             self.pending.clear()
+
+    def _wait(self, seconds: float) -> None:
+        assert self.connection is not None
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.execute(f"pragma busy_timeout = {round(1000 * seconds)}")
 
     def _close(self) -> None:
         if self.connection is not None:
@@ -169,4 +183,6 @@ class Database:
     def _refusal(self, e: Exception) -> str:
         if "locked" in str(e):
             return f"database {self.path}: {e} by another process for more than {self.wait:g} s. Try again, or give another path"
+        if "full" in str(e) or "I/O" in str(e):
+            return f"database {self.path}: {e}. Make room, or give another path"
         return f"database {self.path}: {e}. Give another path, or remove the file if it is no tilec database"

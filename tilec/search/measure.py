@@ -12,7 +12,7 @@ import os
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -26,7 +26,8 @@ from tilec.runtime.call import pure_outputs
 from tilec.runtime.checks import MOST_THREADS, check_cpus, check_flag, check_seconds, check_texts, check_whole, shown
 from tilec.runtime.environment import digest, environment
 from tilec.runtime.job import Check, Job, check_for, make_inputs, store_inputs
-from tilec.runtime.session import START, Failed, Limits, workplace
+from tilec.runtime.process import workplace
+from tilec.runtime.session import START, Failed, Limits
 from tilec.runtime.team import Team, agree
 from tilec.runtime.visit import Visit, visit
 from tilec.search.database import Database, Entry, Key
@@ -37,7 +38,8 @@ CANDIDATES = 16
 SAMPLE = 0.02  # seconds of one sample
 GIVEN_UP = 1.25  # times the best median after the first rounds
 FIRST = 3  # rounds before one is given up
-KEPT = ("wrong result", "crashed", "does not compile", "timed out", "fails")  # failures that a second try would only repeat
+KEPT = ("wrong result", "crashed", "does not compile", "fails")  # failures that a second try would only repeat
+SLOW = "timed out"  # repeated with the same limits
 Say = Callable[[str, int, int], None]
 
 
@@ -155,8 +157,11 @@ class Run:
 
     @property
     def late(self) -> bool:
-        """Is the time over, with something to show for it?"""
-        return clock.monotonic() > self.deadline and any(o.samples or o.known for o in self.outcomes.values())
+        """Is the time over, with something to show for it? Where everything fails, twice the time is."""
+        over = clock.monotonic() - self.deadline
+        if over <= 0:
+            return False
+        return any(o.seconds is not None for o in self.outcomes.values()) or (bool(self.outcomes) and over > self.measure.seconds)
 
     def measure_all(self, candidates: Sequence[Candidate]) -> None:
         """Outcomes of as many as the time allows, in their order."""
@@ -183,12 +188,26 @@ class Run:
             except TilecError as e:
                 self.outcomes[n] = Outcome(failure="does not compile", detail=str(e))
                 continue
-            entry = self.store.get(self.keys[n])
+            entry = self.known(n)
             if entry is None:
                 out.append(n)
             else:
                 self.outcomes[n] = Outcome(failure=entry.failure, detail=entry.detail, known=entry)
         return out
+
+    def known(self, n: int) -> Entry | None:
+        """What the database has of a candidate: that it took too long only for the same limits, and no time of too few samples
+        (the tuner was interrupted)."""
+        entry = self.store.get(self.keys[n])
+        if entry is not None and entry.failure == SLOW:
+            return self.store.get(self.slow_key(n))
+        few = entry is not None and entry.failure is None and entry.samples < min(FIRST, self.measure.repeats)
+        return None if few else entry
+
+    def slow_key(self, n: int) -> Key:
+        """Where it is kept that a candidate took too long."""
+        limits = f"\nlimits={self.measure.compile_limit:g} {self.measure.limit:g}"
+        return replace(self.keys[n], candidate=self.keys[n].candidate + limits)
 
     def key(self, n: int, c: Candidate) -> Key:
         """Of a candidate: everything that its time depends on. Its code is kept for the worker."""
@@ -217,9 +236,11 @@ class Run:
     def keep(self, n: int) -> None:
         """Write what is known of a candidate; a failure that a second try might mend is not kept."""
         o = self.outcomes[n]
-        if o.failure is None or o.failure in KEPT:
+        if o.failure is None or o.failure in (*KEPT, SLOW):
             entry = Entry(o.seconds if o.failure is None else None, o.spread, o.count, o.failure, o.detail)
             self.store.put(self.keys[n], entry, {"samples": o.samples})
+            if o.failure == SLOW:
+                self.store.put(self.slow_key(n), entry)
 
     def fail(self, n: int, kind: str, text: str) -> None:
         """Note that a candidate cannot be measured."""
@@ -236,7 +257,8 @@ def measure_here(run: Run, candidates: Sequence[Candidate], wanted: Sequence[int
     """On this computer: prepared side by side, sampled in turn, in groups that fit into memory; the best so far stays for the
     next."""
     m = run.measure
-    with workplace() as folder:
+    with workplace() as place:
+        folder = place.folder
         inputs = folder / "inputs"
         run.say("making inputs", 0, 1)
         try:
@@ -250,7 +272,7 @@ def measure_here(run: Run, candidates: Sequence[Candidate], wanted: Sequence[int
         run.reference(candidates[wanted[0]].schedule.program, (arrays, scalars))
         group = _fitting(2 * sum(a.nbytes for a in arrays.values()))
         del arrays
-        team = Team(folder, Limits(m.compile_limit, m.limit), m.workers or detect().cores)
+        team = Team(place, Limits(m.compile_limit, m.limit), m.workers or detect().cores)
         left, best = list(wanted), None
         try:
             while left and not run.late:

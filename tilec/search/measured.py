@@ -3,8 +3,9 @@ was."""
 
 from __future__ import annotations
 
+import contextlib
 import time as clock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,7 +69,7 @@ def measure_with(
     goes on. Raises MeasureError (database, compiler, executor), and where a function of the person raises.
     """
     began = clock.monotonic()
-    with Database(database) as store:
+    with _told(Database(database)) as store:
         if isinstance(measure, Measure):
             run = Run(measure, source, result.sizes, seed, store, say)
             candidates = _first(result, budget or measure.candidates, run)
@@ -102,6 +103,18 @@ def measure_with(
                 stopped,
             )
             result.notes = (*result.notes, *notes)
+
+
+@contextlib.contextmanager
+def _told(database: Database) -> Iterator[Database]:
+    """Whoever interrupts is told what did not reach the disk."""
+    try:
+        with database as store:
+            yield store
+    except KeyboardInterrupt as stop:
+        if database.unwritten:
+            stop.add_note(database.unwritten)
+        raise
 
 
 def _first(result: Tuned, count: int, run: Run) -> list[Candidate]:
