@@ -383,15 +383,12 @@ def test_measuring_over_a_dask_cluster(tmp_path: Path):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        r = tune(executor=client.get_executor())
-        mixed = tune(f"{BAD}:mixed", executor=client.get_executor(), limit=0.5)
-    assert r.measurement.measured == 5 and r.rejected == {}
-    assert {k: v.count for k, v in mixed.rejected.items()} == {
-        "timed out": 1,
-        "crashed": 1,
-        "wrong result": 1,
-        "does not compile": 1,
-    }
+        processes = list(client.run(os.getpid).values())
+        r = tune(executor=client.get_executor(), tiles={"BN": [16, 64]})
+        bad = tune(f"{BAD}:crashes", executor=client.get_executor(), tiles={"BN": [16]})
+    assert r.measurement.measured == 2 and r.rejected == {} and r.measurement.environment["machine"]
+    assert {k: v.count for k, v in bad.rejected.items()} == {"crashed": 1}
+    assert len(processes) == 2 and all(eventually(lambda pid=pid: not alive(pid)) for pid in processes)
 
 
 def test_a_pool_whose_worker_dies_is_counted():

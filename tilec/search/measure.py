@@ -350,8 +350,10 @@ def measure_elsewhere(run: Run, executor: Executor, candidates: Sequence[Candida
             n = futures[future]
             if not future.cancelled():
                 _visited(run, n, future, outputs)
-            if run.late:
-                for other in futures:
+            seen = run.outcomes.get(n)
+            failed, late = seen is not None and seen.failure is not None, run.late
+            for other, number in futures.items():
+                if late or (failed and number == n):  # a second visit would fail again
                     other.cancel()
     except TimeoutError:
         run.notes.append(f"the executor did not answer within {patience:.0f} s")
