@@ -87,6 +87,13 @@ def test_specialised_tiles_keep_the_register_variables(tmp_path: Path) -> None:
         assert_same(s.program, compiled, numbers, seed, reference=s.program.source)
 
 
+@pytest.mark.parametrize("columns", [16, 48, 64])
+def test_accumulators_below_a_loop_of_one_iteration_are_variables(columns: int, tmp_path: Path) -> None:
+    s = pick(product.program, ZEN4, sizes={"M": 40, "N": columns, "K": 20}, threads=1).schedule
+    assert "for jc in 0..1:  # parallel" in str(s) and "acc[" not in c_source.emit(s.program, 64)
+    assert_same(s.program, function(s.program, tmp_path, vector_bytes=64), {}, reference=s.program.source)
+
+
 def test_a_team_is_one_parallel_region(tmp_path: Path) -> None:
     s = start(two).parallel(("S0.i", "S1.i")).team("S0.i", "S1.i")
     text = c_source.emit(s.program)

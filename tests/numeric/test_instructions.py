@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.numeric.compiled import assert_same, function, needs_compiler
-from tests.unit.test_cpu_recipes import ZEN4
+from tests.unit.test_cpu_recipes import OPERANDS, ZEN4, product_of
 from tilec import workload
 from tilec.codegen import c_instructions, c_memory, c_source
 from tilec.codegen.c_helpers import Helpers
@@ -202,6 +202,15 @@ def test_picked_products_have_the_bits_of_the_loops(name: str, flags: tuple[str,
         short = kk < (4 if permissions == FAST else 8)  # less than two groups
         assert ("# vector, v" in str(s)) != (short or few), str(s)
         assert_same(s.program, function(s.program, tmp_path, flags, vector_bytes=64), {}, seed, reference=s.program.source)
+
+
+@pytest.mark.parametrize("name", list(OPERANDS))
+@pytest.mark.parametrize("element", ["bf16", "i8"])
+def test_operands_that_lie_otherwise_have_the_bits_of_the_loops(name: str, element: str, tmp_path: Path) -> None:
+    program = product_of(element, *OPERANDS[name])
+    for seed, (m, n, k) in enumerate([(33, 70, 21), (14, 48, 34), (1, 17, 9)]):
+        s = pick(program, ZEN4, sizes={"M": m, "N": n, "K": k, **{b: 3 for b in program.sizes if b == "B"}}, **FAST).schedule
+        assert_same(s.program, function(s.program, tmp_path, vector_bytes=64), {}, seed, reference=s.program.source)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(29, 50, 33), (5, 70, 24), (1, 40, 9)])

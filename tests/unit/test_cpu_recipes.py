@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tilec
 from tests.unit.scheduled import same
 from tilec.errors import ScheduleError, TargetError
+from tilec.ir.program import Program
 from tilec.ir.tree import loops
-from tilec.lang import f32, kernel, silu, sizes
+from tilec.lang import bf16, f32, from_source, i8, i32, kernel, silu, sizes
 from tilec.search.cpu import group_nests, pick
 from tilec.search.cpu_blocks import blocked_rows
 from tilec.search.cpu_core import Core
@@ -24,6 +26,7 @@ DATA = Path(__file__).parent.parent / "data"
 ZEN3, ZEN4 = (parse((DATA / f"host_{name}.toml").read_text(), f"host_{name}.toml") for name in ("zen3", "zen4"))
 
 NAMES = names()
+DOTS: dict[str, Any] = {"contract": True, "hardware_rounding": True}
 FLOATS = {
     "dot": "acc",
     "rmsnorm": "ss",
@@ -319,3 +322,36 @@ def test_one_core_that_computes_functions_reads_the_lines_it_writes():
         assert ("streaming" in text_) == streams
     with pytest.raises(ScheduleError, match="threads"):
         tilec.pick(softmax, ZEN4, threads=0, **chosen)
+
+
+OPERANDS = {
+    "batched": ("A[b, i, k]", "B, M, K", "W[b, k, j]", "B, K, N"),
+    "heads": ("A[i, b, k]", "M, B, K", "W[k, b, j]", "K, B, N"),
+    "left across": ("A[b, k, i]", "B, K, M", "W[b, k, j]", "B, K, N"),
+    "both across": ("A[k, i]", "K, M", "W[j, k]", "N, K"),
+    "parts": ("A[i + 1, k]", "M + 1, K", "W[k + 2, j + 1]", "K + 2, N + 1"),
+}
+
+
+def product_of(element: str, a: str, a_shape: str, w: str, w_shape: str) -> Program:
+    """Y[i, j] = sum of a * w over k, for each b where there is one."""
+    batch, total = "b" in a, "i32" if element == "i8" else "f32"
+    lines = ["for b in range(B):"] * batch + ["for i in range(M):", "for j in range(N):"]
+    depth = len(lines) + 1
+    text = f"def product(A: {element}[{a_shape}], W: {element}[{w_shape}], Y: {total}[{'B, ' * batch}M, N]):\n"
+    for n, line in enumerate(lines):
+        text += f"{'    ' * (n + 1)}{line}\n"
+    for line in (f"acc: {total} = 0", "for k in range(K):", f"    acc += {a} * {w}", f"Y[{'b, ' * batch}i, j] = acc"):
+        text += f"{'    ' * depth}{line}\n"
+    names = dict(zip("BMNK", sizes("B M N K"), strict=True))
+    return from_source(text, {**names, "bf16": bf16, "i8": i8, "i32": i32, "f32": f32}).program
+
+
+@pytest.mark.parametrize("name", list(OPERANDS))
+@pytest.mark.parametrize("element", ["bf16", "i8"])
+@pytest.mark.parametrize("chosen", [{"M": 33, "N": 70, "K": 21}, {"M": 14, "N": 48, "K": 33}])
+def test_dot_products_take_operands_however_they_lie(name: str, element: str, chosen: dict[str, int]):
+    program = product_of(element, *OPERANDS[name])
+    picked = pick(program, ZEN4, sizes={**chosen, **{n: 3 for n in program.sizes if n == "B"}}, **DOTS)
+    assert picked.notes == () and "# vector, v" in str(picked.schedule)
+    same(picked.schedule.program)

@@ -99,6 +99,8 @@ class Place:
         low = max(bounds(e, self.ranges)[0] for e in lower)
         high = min(bounds(e, self.ranges)[1] for e in upper) - 1
         env = {n: v for n, v in self.env.items() if n != loop.var}
+        if low >= high > -inf:  # one iteration: what depends on it is constant, so that cells may become variables
+            env[loop.var] = Aff(int(low))
         inside = {**self.ranges, loop.var: (low, max(low, high))}
         return replace(self, path=(*self.path, loop), env=env, ranges=inside, depth=self.depth + 1)
 

@@ -7,7 +7,7 @@ lies, a group for all lanes, which is turned round then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilec.errors import InternalError, ScheduleError
@@ -15,13 +15,13 @@ from tilec.ir.affine import Aff
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import Binary, Cast, Expr, Load
 from tilec.ir.instructions import BIASED, INSTRUCTIONS, Instruction
-from tilec.ir.program import Copy, Leaf, Loop, Program
+from tilec.ir.program import Address, Copy, Leaf, Loop, Program
 from tilec.ir.tree import Position, at, sites
 from tilec.schedule.names import display
 from tilec.schedule.schedule import Schedule
-from tilec.search.cpu_core import Core
+from tilec.search.cpu_core import WIDEST_LANES, Core
 from tilec.search.cpu_operands import extents, right_operands, sum_loops
-from tilec.search.handles import fresh, loops_of
+from tilec.search.handles import fresh, loops_of, site
 from tilec.search.nests import Group, Nest
 
 
@@ -157,18 +157,23 @@ def named(program: Program, of: str, var: str) -> str:
     return next(name for v, name in path_to_groups(program, of) if v == var)
 
 
-def woven(s: Schedule, into: str, nest: Nest, number: int, width: int, d: Dots) -> Schedule:
-    """A copy of a right operand in panels of `width` columns, each a run of groups. number: of the sum's read of it."""
+def woven(s: Schedule, into: str, nest: Nest, width: int, d: Dots) -> Schedule:
+    """A copy of a right operand in panels of `width` columns, each a run of groups."""
     depth, rank = d.instruction.depth, len(s.program.buffer[into].shape)
-    k, n = _moving(s.program, nest, number, rank)
+    k, n = _moving(s.program, nest, into)
     front = tuple((dim, 1, 0) for dim in range(rank) if dim not in (k, n))
     return s.layout(into, "digits", (*front, (n, width, 0), (k, depth, 0), (n, 1, width), (k, 1, d.step)))
 
 
-def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d: Dots, shared: bool) -> Schedule:
+def woven_copies(s: Schedule, into: str, nest: Nest, width: int, d: Dots, shared: bool) -> Schedule:
     """The copies that fill it, a panel's columns as a vector of groups; what is left of the sum one by one. shared: by all
     cores."""
-    k, n = _moving(s.program, nest, number, len(s.program.buffer[into].shape))
+    s, outermost = _by_groups(s, into, *_moving(s.program, nest, into), width, d)
+    return s.parallel(named(s.program, into, outermost)) if shared else s
+
+
+def _by_groups(s: Schedule, into: str, k: int, n: int, width: int, d: Dots) -> tuple[Schedule, str]:
+    """Copies in groups along dimension `k`, of `width` neighbours along `n` as a vector; and the outermost of their loops."""
     group, one, panel, point = fresh(s, f"{into}_k", f"{into}_o", f"{into}_b", f"{into}_v")
     order = [point, one]
     loop, extent = _copying(s.program, into, n)
@@ -184,8 +189,7 @@ def woven_copies(s: Schedule, into: str, nest: Nest, number: int, width: int, d:
         s = _split(s, into, loop, d.instruction.depth, group, one)
         order.insert(0, group)
     s = s.reorder(*(named(s.program, into, v) for v in order))
-    s = s.vectorize(named(s.program, into, order[-2]))
-    return s.parallel(named(s.program, into, order[0])) if shared else s
+    return s.vectorize(named(s.program, into, order[-2])), order[0]
 
 
 def turned_copy(s: Schedule, into: str, d: Dots) -> Schedule:
@@ -197,20 +201,47 @@ def turned_copy(s: Schedule, into: str, d: Dots) -> Schedule:
     return s.reorder(group, f"{into}.0", one).parallel(group)
 
 
+def lying(s: Schedule, nest: Nest, d: Dots) -> Schedule:
+    """Left operands whose groups do not lie together, as the sum runs along another dimension than the last: copies, the groups
+    of neighbours in the last dimension next to each other."""
+    q = nest.update
+    assert q is not None
+    right = right_operands(s.program, nest)
+    for number, access in enumerate(s.program.statement[q].reads):
+        found = site(s.program, q)
+        assert found is not None and isinstance(found.action, Leaf)
+        read, dims = found.action.reads[number], [n for n, e in enumerate(access.index) if nest.sums[0] in e.names]
+        last = len(access.index) - 1
+        copied = not isinstance(read, Address) or read.buffer != access.buffer  # with another sum
+        if copied or access.buffer in right or len(dims) != 1 or dims[0] == last or not access.index[last].names:
+            continue
+        (k,), depth = dims, d.instruction.depth
+        (into,) = fresh(s, f"{access.buffer}_packed")
+        s = s.cache_read(access.buffer, at=None, memory="scratch", into=into)
+        front = tuple((dim, 1, 0) for dim in range(last) if dim != k)
+        s = s.layout(into, "digits", (*front, (k, depth, 0), (last, 1, 0), (k, 1, d.step))).allocate(into, 64, "huge")
+        s, _ = _by_groups(s, into, k, last, WIDEST_LANES, d)
+        s = s.parallel(path_to_groups(s.program, into)[0][1])
+    return s
+
+
 def _copying(program: Program, into: str, dim: int) -> tuple[str, int]:
     """The loop of the copies that runs along a dimension, and its constant extent; 0 where it is not constant."""
     found = next(s for s in sites(program.body) if isinstance(s.action, Copy) and s.action.dst.buffer == into)
     assert isinstance(found.action, Copy)
-    names = found.action.cell[dim].names
+    names = found.action.dst.index[dim].names
     loop = [x for x in found.loops if x.var in names][-1]
     extent = loop.upper[0] - loop.lower[0]
     return loop.var, extent.const if extent.is_const else 0
 
 
-def _moving(program: Program, nest: Nest, number: int, rank: int) -> tuple[int, int]:
-    """The dimensions of a right operand along the sum and along the columns."""
-    index = program.statement[nest.update or ""].reads[number].index
-    return _dimension(index, nest.sums[0], rank), _dimension(index, nest.band[-1], rank)
+def _moving(program: Program, nest: Nest, into: str) -> tuple[int, int]:
+    """The dimensions of a copied right operand along the sum and along the columns."""
+    q = nest.update
+    found = site(program, q or "")
+    assert q is not None and found is not None and isinstance(found.action, Leaf)
+    index = next(r.index for r in found.action.reads if isinstance(r, Address) and r.buffer == into)
+    return _dimension(index, loops_of(program, q, nest.sums[0])), _dimension(index, loops_of(program, q, nest.band[-1]))
 
 
 def is_peeled(program: Program, q: str) -> bool:
@@ -218,11 +249,11 @@ def is_peeled(program: Program, q: str) -> bool:
     return sum(isinstance(s.action, Leaf) and s.action.statement == q for s in sites(program.body)) > 1
 
 
-def _dimension(index: Sequence[Aff], var: str, rank: int) -> int:
-    """The dimension of an access that moves with a variable, alone."""
-    found = [d for d, e in enumerate(index) if var in e.names]
-    if len(found) != 1 or len(index) != rank or index[found[0]] != Aff.of(var):
-        raise ScheduleError(f"'{var}' does not run along one dimension")
+def _dimension(index: Sequence[Aff], loops: Collection[str]) -> int:
+    """The dimension of an access that moves with these loops."""
+    found = [d for d, e in enumerate(index) if e.names & {*loops}]
+    if len(found) != 1:
+        raise ScheduleError(f"'{', '.join(loops)}' do not run along one dimension")
     return found[0]
 
 

@@ -14,7 +14,7 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Leaf, Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, vectorised
-from tilec.search.cpu_dot import Dots, grouped, instructed, named, shared_loops, sum_loop, turned_copy
+from tilec.search.cpu_dot import Dots, grouped, instructed, lying, named, shared_loops, sum_loop, turned_copy
 from tilec.search.cpu_operands import Blocks, Place, extents, right_operands
 from tilec.search.cpu_packing import UNDER_WAY, copying, packed, widened
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
@@ -137,6 +137,9 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Do
     if b.packed:
         for nest in reversed(sums):
             s = packed(s, nest, place, b, core, dots)
+    if dots is not None:
+        for nest in reversed(sums):
+            s = lying(s, nest, dots)
     if b.flat:
         for nest in reversed(sums):
             s = _flat(s, nest, b, core, dots)

@@ -34,11 +34,10 @@ def packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core, dots: D
         else:
             s = s.cache_read(buffer, at=named(s.program, q, at), memory="scratch", into=into)
         if dots is not None:
-            number = _read(s.program, q, buffer)
-            s = woven(s, into, nest, number, b.NR, dots).allocate(into, 64, "huge")
+            s = woven(s, into, nest, b.NR, dots).allocate(into, 64, "huge")
             if not shared and not dots.needs_whole_panels:
                 s = _filled_at_first(s, buffer, into, nest, place, core, dots)
-            s = woven_copies(s, into, nest, number, b.NR, dots, shared)
+            s = woven_copies(s, into, nest, b.NR, dots, shared)
         else:
             s = _panels(s, into, dimension(s.program, into, q, path[-1]), b.NR, shared)
             if not shared:
