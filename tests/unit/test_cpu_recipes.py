@@ -67,6 +67,22 @@ def two_products(A: f32[M, K], B: f32[K, N], C: f32[N, L], Y: f32[M, L]):
             Y[i, j] = last
 
 
+@kernel
+def with_numbers(A: f32[M, K], W: f32[K, N], b: f32[N], Y: f32[M, N], Z: f32[M, N]):
+    for i in range(M):
+        for j in range(N):
+            acc: f32 = 0
+            for k in range(K):
+                acc += A[i, k] * W[k, j]
+            x: f32 = acc + b[j]
+            Y[i, j] = x * silu(x)
+    for i in range(M):
+        for j in range(N):
+            y: f32 = A[i, 0] * b[j]
+            z: f32 = y + b[j]
+            Z[i, j] = z * silu(y)
+
+
 def numbers(program, first: int) -> dict[str, int]:
     if len(program.sizes) > 4:  # a convolution: the product of all its sizes is run
         return {n: min(first, 2 + 3 * k % 7) for k, n in enumerate(program.sizes)}
@@ -355,3 +371,13 @@ def test_dot_products_take_operands_however_they_lie(name: str, element: str, ch
     picked = pick(program, ZEN4, sizes={**chosen, **{n: 3 for n in program.sizes if n == "B"}}, **DOTS)
     assert picked.notes == () and "# vector, v" in str(picked.schedule)
     same(picked.schedule.program)
+
+
+def test_numbers_of_one_point_leave_the_vectors():
+    chosen = {"M": 9, "N": 200, "K": 7}
+    found = pick(with_numbers.program, ZEN4, contract=True, sizes=chosen)
+    lines = [line.strip() for line in str(found.schedule).splitlines()]
+    for name in ("x", "z"):
+        at = lines.index(f"{name}: f32 in register")
+        assert any("# vector" in line for line in lines[at - 2 : at]), lines[at - 3 : at + 3]
+    same(found.schedule.program, None)

@@ -112,12 +112,23 @@ def vectorised(s: Schedule, wanted: frozenset[str] | None = None, most: int = WI
             continue
         if any(isinstance(x, Loop) and x.kind == "vector" for x in path_to(s.program.body, position)):
             continue  # a part of what each lane does
-        if not all(_steps(a, loop.var) for a in loop.body):
+        along = [_steps(a, loop.var) for a in loop.body]
+        if not any(along) or not all(
+            steps or writes_own(s.program, a, loop.var) for steps, a in zip(along, loop.body, strict=True)
+        ):
             continue
         extent = const_extent(s.program, loop, context(s.program, position))
         if extent is not None and 1 < extent <= most:
             names.append(display(s.program, position))
     return s.vectorize(tuple(names)) if names else s
+
+
+def writes_own(program: Program, action: object, var: str) -> bool:
+    """Does it write a number that each iteration has for itself?"""
+    if not isinstance(action, Leaf):
+        return False
+    b = program.buffer[action.target.buffer]
+    return b.memory == "register" and not b.shape and b.owner == var
 
 
 def _steps(action: object, var: str) -> bool:

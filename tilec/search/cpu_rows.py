@@ -10,7 +10,7 @@ from tilec.ir.program import Leaf, Loop, Program
 from tilec.ir.tree import sites
 from tilec.schedule.names import display, find_loop, loop_at
 from tilec.schedule.schedule import Schedule
-from tilec.search.cpu_core import WIDEST_LANES, Core, innermost, results, streamed, vectorised
+from tilec.search.cpu_core import WIDEST_LANES, Core, innermost, results, streamed, vectorised, writes_own
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.inputs import private, row_inputs, wide
 from tilec.search.nests import Group
@@ -138,16 +138,17 @@ def lanes(s: Schedule, row: str, core: Core, statements: Sequence[str], times: i
     """Long innermost loops that write along memory, cut into vectors; `times` as long where that leaves no rest."""
     for _ in range(64):
         for position, loop in innermost(s.program):
-            if loop.kind != "serial" or loop.var == row or len(loop.body) != 1 or not isinstance(loop.body[0], Leaf):
+            kept = [a for a in loop.body if not writes_own(s.program, a, loop.var)]
+            if loop.kind != "serial" or loop.var == row or len(kept) != 1 or not isinstance(kept[0], Leaf):
                 continue
-            target = loop.body[0].target
-            if loop.body[0].statement not in statements or not target.index or target.index[-1].names & {loop.var} == frozenset():
+            target = kept[0].target
+            if kept[0].statement not in statements or not target.index or target.index[-1].names & {loop.var} == frozenset():
                 continue
             extent = loop.upper[0] - loop.lower[0]
             width = vector_lanes(s.program, target.buffer, core)
             width *= times if extent.is_const and extent.const % (times * width) == 0 else 1
-            kept = s.program.buffer[target.buffer].memory == "register" and extent.is_const and extent.const <= WIDEST_LANES
-            if kept or (len(loop.upper) == 1 and extent.is_const and extent.const <= width):
+            short = s.program.buffer[target.buffer].memory == "register" and extent.is_const and extent.const <= WIDEST_LANES
+            if short or (len(loop.upper) == 1 and extent.is_const and extent.const <= width):
                 continue
             name = display(s.program, position)
             if not loop.var.endswith(("_v", "_v2", "_v3", "_v4")):
