@@ -408,3 +408,42 @@ def test_a_masked_array_is_refused() -> None:
     x = np.ma.masked_array(np.ones((2, 3), np.float32), mask=[[True, False, False]] * 2)
     with pytest.raises(LanguageError, match="X is a masked array, whose mask would be ignored"):
         built()(x, 0.5)
+
+
+@needs_compiler
+def test_an_object_without_its_end_is_damaged(tmp_path: Path) -> None:
+    scaled.schedule().build("c").save(tmp_path)
+    whole = (tmp_path / "scaled.so").read_bytes()
+    for kept in (0, 20, 4096, len(whole) - 1):
+        (tmp_path / "scaled.so").write_bytes(whole[:kept])
+        with pytest.raises(MeasureError, match="can't be loaded"):
+            tilec.load(tmp_path)
+    (tmp_path / "scaled.so").write_bytes(whole)
+    assert tilec.load(tmp_path) is not None
+
+
+@needs_compiler
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing to fork")
+def test_a_forked_process_does_not_wait_for_threads_that_it_has_not(tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(
+        "import os\n"
+        "import numpy as np\n"
+        "import tilec\n"
+        "from tilec import f32, sizes\n"
+        "N = sizes('N')\n"
+        "@tilec.kernel\n"
+        "def doubled(X: f32[N], Y: f32[N]):\n"
+        "    for i in range(N):\n"
+        "        Y[i] = X[i] + X[i]\n"
+        "f = doubled.schedule().parallel('i').build('c', threads=2)\n"
+        "x = np.arange(100, dtype='f4')\n"
+        "f(x)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if (f(x) == 2 * x).all() else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert (f(x) == 2 * x).all()\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

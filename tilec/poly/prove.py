@@ -63,10 +63,15 @@ def prove_step(original: Program, program: Program, budget: int | None = None, m
             hb, notes = happens_before(memory, solver, program), list[str]()
             if keeps_order(hb.r, original, budget) and next(machine_order(hb, notes), None) is None:
                 text = solver.once("sizes", lambda: describe(solver.context, solver.sizes))
-                return Verdict("legal", text, (), tuple(sorted(program.recomputed)), tuple(notes), method="order")
+                recomputed = tuple(sorted(program.recomputed))
+                return Verdict("legal", text, (), recomputed, tuple(notes), method="order", rounding=_rounding(program))
     except (OutOfBudget, Unresolved):
         pass
     return prove(original, program, budget)
+
+
+def _rounding(program: Program) -> tuple[str, ...]:
+    return ("contract=True",) * program.contract + ("hardware_rounding=True",) * program.hardware_rounding
 
 
 @lru_cache(maxsize=512)
@@ -117,6 +122,7 @@ class _Proof:
             tuple(self.permissions),
             tuple(sorted(self.program.recomputed)),
             tuple(self.notes),
+            rounding=_rounding(self.program),
         )
 
     # -- which instances run ----------------------------------------

@@ -15,7 +15,8 @@ class Unresolved(Exception):
 class Verdict:
     """status: "legal", "illegal" or "unknown".
 
-    sizes: the sizes for which the status holds, as readable text. permissions: those that the proof had to use.
+    sizes: the sizes for which the status holds, as readable text. permissions: those that the proof had to use. rounding: those
+    given to what is generated (contract, hardware_rounding), whose results may then differ in their last bits.
     recomputed: statements that run more than once, with how. notes: what is worth knowing (a Wait that covers nothing, the merge
     tree of a reassociated sum). method: "full" (complete dataflow check) or "order" (the fast path on dependences).
     """
@@ -28,6 +29,7 @@ class Verdict:
     reason: str | None = None
     witness: Witness | None = None
     method: str = "full"
+    rounding: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         raise TypeError("a Verdict has three values; compare .status with 'legal', 'illegal' or 'unknown'")
@@ -36,6 +38,8 @@ class Verdict:
         lines = [f"{self.status} for {self.sizes}"]
         if self.permissions:
             lines.append(f"  permissions used: {', '.join(self.permissions)}")
+        if self.rounding:
+            lines.append(f"  rounding permitted: {', '.join(self.rounding)} (results may differ from the program's bits)")
         if self.recomputed:
             lines.append(f"  recomputed: {', '.join(self.recomputed)}")
         lines += [f"  {line}" for line in (self.reason or "").splitlines()]

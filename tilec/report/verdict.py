@@ -25,12 +25,13 @@ def witness_data(w: Witness | None) -> dict[str, Any] | None:
 
 
 def verdict_data(v: Verdict) -> dict[str, Any]:
-    """status, sizes, method, permissions, recomputed, notes, reason, witness."""
+    """status, sizes, method, permissions, rounding, recomputed, notes, reason, witness."""
     return {
         "status": v.status,
         "sizes": v.sizes,
         "method": v.method,
         "permissions": list(v.permissions),
+        "rounding": list(v.rounding),
         "recomputed": list(v.recomputed),
         "notes": list(v.notes),
         "reason": v.reason,

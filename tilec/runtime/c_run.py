@@ -66,6 +66,43 @@ class Scratch:
         self.address = -(-first // align) * align
 
 
+class _Teams:
+    """A process that was forked from one with a team of OpenMP threads has none of them, and would wait for them: it stays with
+    one thread."""
+
+    started = False
+    lost = False
+
+    @classmethod
+    def allowed(cls, threads: int) -> int:
+        """As many of these threads as this process may use."""
+        if threads > 1 and not cls.lost:
+            cls.started = True
+        return 1 if cls.lost else threads
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.lost = cls.lost or cls.started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Teams.forked)
+
+
+def _ends_early(path: Path) -> bool:
+    """Is this an ELF file without its end, where the table of its sections lies?"""
+    try:
+        with path.open("rb") as f:
+            head = f.read(64)
+            size = os.fstat(f.fileno()).st_size
+    except OSError:
+        return False  # the loader says what is wrong
+    if not head.startswith(b"\x7fELF\x02\x01") or len(head) < 64:
+        return head.startswith(b"\x7fELF") and len(head) < 64
+    table, each, count = int.from_bytes(head[40:48], "little"), *(int.from_bytes(head[n : n + 2], "little") for n in (58, 60))
+    return size < table + each * count
+
+
 class CFunction:
     """The functions of one shared object."""
 
@@ -73,6 +110,8 @@ class CFunction:
         entry, face = c_face.entry(program), c_face.parameters(program)
         self.path, self.face = path, face
         self.memory = c_face.memory(program)
+        if _ends_early(path):  # the loader would map what is not there
+            raise MeasureError(f"{path} can't be loaded: it is damaged, the file ends early")
         try:
             self.library = ctypes.CDLL(str(path))
             self.function = getattr(self.library, entry)
@@ -91,6 +130,8 @@ class CFunction:
 
     def __call__(self, values: list[Any], sizes: tuple[int, ...], threads: int) -> None:
         """Run; `values` are addresses, scalars and sizes in the order of the face."""
+        if threads > 1:
+            threads = _Teams.allowed(threads)
         key = (*sizes, threads)
         size = self._needed.get(key)
         if size is None:
@@ -115,7 +156,7 @@ class CFunction:
         self, arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int], scalars: Mapping[str, Any], threads: int | None = None
     ) -> Callable[[], None]:
         """A call without checks on these arrays (contiguous, updated in place), for timing; scratch memory is made now."""
-        count = check_threads(threads)
+        count = _Teams.allowed(check_threads(threads))
         key = tuple(sizes[n] for n in self.sizes)
         size = self.scratch(*key, count)
         room = Scratch(size, *self.memory) if size else None
