@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
-from tilec.codegen import c_memory
+from tilec.codegen import c_comments, c_memory
 from tilec.codegen.c_helpers import ELEMENT, Helpers
 from tilec.codegen.c_place import NotVector, Place
 from tilec.codegen.c_scope import LANE, CScope, Plan, arranged, simplified
@@ -19,6 +19,7 @@ from tilec.ir.program import Address, Buffer, Program
 from tilec.lower.cells import Cells
 
 INDENT = "    "
+LONG = 90  # a line's text with its comment, without the indentation
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Lines:
     packs: dict[str, list[str]] = field(default_factory=dict)  # of a buffer packed ahead: the lines of its function
     joined: list[tuple[str, str, str]] | None = None  # pieces (pointer, value, type) of one wider store, while they are collected
     packs_pieces: bool = False  # they fill a register, so that 4-byte integers are packed into it in one go
+    headed: bool = False  # a comment above says what is being written out
     fresh: int = 0
     branches: int = 0
 
@@ -91,14 +93,18 @@ class Lines:
     def declare(self, b: Buffer, place: Place) -> Place:
         """The line that makes room for a buffer, where there is one."""
         name, short = self.names[b.name], ELEMENT[b.dtype]
-        note = f"  // {printer.declaration(b, printer.Scope.of(self.program, place.path))}" if b.shape else ""
+        note = f"// {printer.declaration(b, printer.Scope.of(self.program, place.path))}" if b.shape else ""
         wide = place.lanes is not None
         if wide:
             place = replace(place, widened=place.widened | {b.name})
         if self.storage.in_variables(b):
-            for n, (suffix, lanes) in enumerate(self._variables(b)):
-                kind = self.helpers.type(short, place.width if wide else lanes)
-                self.line(place, f"{kind} {name}{suffix};{note if n == 0 else ''}")
+            found = {f"{name}{end}": self.helpers.type(short, place.width if wide else n) for end, n in self._variables(b)}
+            declared = c_comments.rows(found)
+            if len(declared) == 1:
+                self._noted(place, declared[0], note)
+                return place
+            for line in [note, *declared]:
+                self.line(place, line)
             return place
         extents = self._extents(b)
         size = constant_bytes(b, extents)
@@ -108,21 +114,32 @@ class Lines:
             cells = prod(e.const for e in extents)
             kind = self.helpers.type(short, place.width)
             cells += 0 if wide else -(-SLACK // element_bytes(b))
-            self.line(place, f"{kind} {name}[{max(cells, 1)}] __attribute__((aligned(64)));{note}")
+            self._noted(place, f"{kind} {name}[{max(cells, 1)}] __attribute__((aligned(64)));", note)
             return place
         scope = self.scope(Place(ranges=place.ranges))
         if all(b.name != other.name for other, _, _ in self.pieces):
-            amount = f"(({scope.product(extents)}) * {element_bytes(b)} + {2 * SLACK - 1}) / 64 * 64"
+            if size is not None:
+                amount = str((size + 2 * SLACK - 1) // 64 * 64)
+            else:
+                amount = f"({scope.product((*extents, Aff(element_bytes(b))))} + {2 * SLACK - 1}) / 64 * 64"
             self.pieces.append((b, amount, place.parallel))
         at = f"{name}_at"
         if place.parallel:
             at += f" + omp_get_thread_num() * {name}_bytes"
         if b.prepacked:
             own = f"(const {short} *)((char *)scratch + {at})"
-            self.line(place, f"const {short} *const restrict {name} = {name}_packed != NULL ? {name}_packed : {own};{note}")
+            self._noted(place, f"const {short} *const restrict {name} = {name}_packed != NULL ? {name}_packed : {own};", note)
             return place
-        self.line(place, f"{short} *const restrict {name} = ({short} *)((char *)scratch + {at});{note}")
+        self._noted(place, f"{short} *const restrict {name} = ({short} *)((char *)scratch + {at});", note)
         return place
+
+    def _noted(self, place: Place, text: str, note: str) -> None:
+        """A line and its comment, in front of it where both are long."""
+        if note and len(text) + len(note) > LONG:
+            self.line(place, note)
+            self.line(place, text)
+        else:
+            self.line(place, f"{text}  {note}" if note else text)
 
     def _extents(self, b: Buffer) -> tuple[Aff, ...]:
         """Physical extents with the layout's padding, thread coordinates first."""

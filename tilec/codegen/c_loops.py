@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tilec.codegen import c_memory
+from tilec.codegen import c_comments, c_memory
 from tilec.codegen.c_place import Extent, NotVector, Place, extent
 from tilec.codegen.c_scope import LANE
 from tilec.codegen.c_vectors import Vectors
@@ -34,7 +34,7 @@ class Loops(Vectors):
             return
         if node.kind == "vector" and place.lanes is None:
             try:
-                self._attempt(lambda: self.vector(node, place))
+                self._attempt(lambda: self._written_out(node, place, lambda: self.vector(node, place)))
                 return
             except NotVector as why:
                 self.line(place, f"// {self.names[node.var]} runs in order: {why}")
@@ -42,14 +42,26 @@ class Loops(Vectors):
         if ext is not None and ext.most == 0:
             return
         if ext is not None and self.written_out(node, ext):
-            self._unrolled(node, ext, place)
+            self._written_out(node, place, lambda: self._unrolled(node, ext, place))
         else:
             self._counted(node, place)
+
+    def _written_out(self, node: Loop, place: Place, write: Callable[[], None]) -> None:
+        """Below one comment for the outermost such loop, where one action inside is all."""
+        if self.headed or c_comments.nest(node) is None:
+            write()
+            return
+        self.headed, start = True, len(self.lines)
+        try:
+            write()
+        finally:
+            self.headed = False
+        self.lines[start:] = c_comments.headed(self.program, node, place, self.lines[start:])
 
     def _attempt(self, write: Callable[[], None]) -> None:
         """Undo everything when it turns out not to be possible."""
         lines, pieces, loads = len(self.lines), len(self.pieces), dict(self.loads)
-        around, owed = len(self.around), self.owed
+        around, owed, headed = len(self.around), self.owed, self.headed
         accesses = {n: len(a) for n, a in self.storage.accesses.items()}
         try:
             write()
@@ -57,7 +69,7 @@ class Loops(Vectors):
             del self.lines[lines:]
             del self.pieces[pieces:]
             del self.around[around:]
-            self.loads, self.owed = loads, owed
+            self.loads, self.owed, self.headed = loads, owed, headed
             for n, found in self.storage.accesses.items():
                 del found[accesses.get(n, 0) :]
             raise
@@ -103,7 +115,9 @@ class Loops(Vectors):
         """A C loop."""
         header, inner = self._header(node, place)
         inner = replace(inner, unrolled=False)
-        note = f"  // {node.kind}" if node.kind not in ("serial", "unrolled") else ""
+        said = [node.kind] * (node.kind not in ("serial", "unrolled")) + [node.var] * (self.names[node.var] != node.var)
+        said += filter(None, [c_comments.runs_over(self.program, place.path, node)])
+        note = f"  // {', '.join(said)}" if said else ""
         shared = node.kind == "parallel" and not place.parallel and place.lanes is None
         fenced = shared and any(getattr(site.action, "streaming", False) for site in tree.sites(node.body))
         apart = fenced and not place.team  # a fence for each thread after its share
@@ -120,7 +134,9 @@ class Loops(Vectors):
             share = "dynamic" if packs or _uneven(node) else "static"
             self.open(place, f"#pragma omp {what} schedule({share}){end}")
         self.open(place, header + note)
+        headed, self.headed = self.headed, False
         self.nodes(node.body, inner, owned(self.program, place.path, node))
+        self.headed = headed
         self.close(place)
         self.closed(node, kept)
         if fenced:

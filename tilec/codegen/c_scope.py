@@ -111,10 +111,16 @@ class CScope(Scope):
         first, *rest = es
         if rest:
             c_arithmetic.index(self.helpers, function)
-        body = self.aff(first)
+        body = self._bare(first)
         for e in rest:
-            body = f"{function}({body}, {self.aff(e)})"
+            body = f"{function}({body}, {self._bare(e)})"
         return body
+
+    def _bare(self, e: Aff) -> str:
+        """A division that stands alone needs no parentheses."""
+        text = self.aff(e)
+        alone = e.const == 0 and len(e.terms) == 1 and e.terms[0][1] == 1 and text.startswith("(")
+        return text[1:-1] if alone else text
 
     def conditions(self, cs: Iterable[Constraint]) -> str:
         return " && ".join(map(self.constraint, cs))

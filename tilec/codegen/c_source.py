@@ -11,6 +11,7 @@ Instructed (dot products), Vectors, Loops, Tree. The functions that the text cal
 
 from __future__ import annotations
 
+from tilec.codegen import c_comments
 from tilec.codegen.c_face import argument, c_names, entry, memory, pack_arguments, pack_entry, parameters, uses_threads
 from tilec.codegen.c_helpers import Helpers
 from tilec.codegen.c_loops import team_loops
@@ -18,7 +19,7 @@ from tilec.codegen.c_storage import Storage
 from tilec.codegen.c_tree import Tree
 from tilec.ir import printer, tree
 from tilec.ir.arguments import signature
-from tilec.ir.program import Buffer, Program
+from tilec.ir.program import Buffer, Loop, Program
 from tilec.lower.cells import Cells
 
 
@@ -41,7 +42,7 @@ def _text(t: Tree) -> str:
     sizes = [f"i64 {name[n]}" for n in p.sizes]
     offsets = _offsets(t)
     head = ["/* C11 written by tilec.", *(f" * {line}" for line in printer.header(p)), " *"]
-    head += [" * " + line if line else " *" for line in printer.loop_tree(p).split("\n")]
+    head += [" * " + line for line in _trees(p)]
     out = [*head, " */", t.helpers.text()]
     if uses_threads(p):
         one = "static inline int omp_get_thread_num(void) { return 0; }"
@@ -63,6 +64,21 @@ def _text(t: Tree) -> str:
     if "stream_fence" in t.helpers.definitions:
         out.append("    stream_fence();")
     return "\n".join([*out, "}"]) + "\n"
+
+
+def _trees(p: Program) -> list[str]:
+    """What the source computes, and the loops that do it here."""
+
+    def note(loop: Loop, path: tuple[Loop, ...]) -> str:
+        over = c_comments.runs_over(p, path, loop)
+        kind = printer.loop_note(loop)
+        return f"{kind}{',' if kind else '  #'} {over}" if over else kind
+
+    source = printer.loop_tree(p.source, leaf=lambda leaf, scope: scope.leaf(leaf)).split("\n")
+    if p.source is p:
+        return source
+    indented = [["  " + line for line in lines] for lines in (source, printer.loop_tree(p, note).split("\n"))]
+    return ["as written:", *indented[0], "as run here:", *indented[1]]
 
 
 def _offsets(t: Tree) -> list[str]:

@@ -14,6 +14,7 @@ from tilec.codegen.c_scope import LANE, Range, bounds
 from tilec.ir.affine import Constraint
 from tilec.ir.printer import owned
 from tilec.ir.program import Barrier, Buffer, Commit, Copy, Guard, Identity, Leaf, Loop, Merge, Node, Prefetch, Wait
+from tilec.ir.tree import sites
 from tilec.lower.nests import written_buffers
 
 LARGEST = 2**31 - 1
@@ -61,26 +62,44 @@ class Tree(Loops):
 
     def _versions(self, body: tuple[Node, ...], place: Place) -> None:
         """Below the owner of variables: full tiles, those that only the first bound (of rows) cuts, the rest."""
-        needed = self._fullness(body, place) if place.tile and not place.partial else []
+        needed = self._fullness(body, place) if place.tile and not place.partial else {}
         if not needed:
             self.each(body, place)
             return
-        self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile")
+        loops = list(needed.values())
+        all_ = [f"all {self._full(x, place)} of {x.var}" for x in loops]
+        self.open(place, f"if ({self.scope(place).conditions(needed)}) {{  // a full tile: {', '.join(all_)}")
         inside, branch = replace(place, depth=place.depth + 1, tile=False), self.branch()
         self.each(body, inside.version(branch, 0).knowing(needed))
         first, *others = needed
         if others:
-            self.close(place, f"}} else if ({self.scope(place).conditions(others)}) {{")
-            rows = replace(inside.version(branch, 1), partial=True)
-            self.each(body, rows.knowing([*others, Constraint(-first.expr - 1)]))
-        self.close(place, "} else {")
-        rest = replace(inside.version(branch, 2), partial=True)
-        self.each(body, rest.knowing([Constraint(-needed[-1].expr - 1)] if len(needed) <= 2 else []))
+            rows = replace(inside.version(branch, 1), partial=True).knowing([*others, Constraint(-first.expr - 1)])
+            note = ", ".join([self._cut(loops[0], place, rows), *all_[1:]])
+            self.close(place, f"}} else if ({self.scope(place).conditions(others)}) {{  // {note}")
+            self.each(body, rows)
+        last = Constraint(-list(needed)[-1].expr - 1)
+        rest = replace(inside.version(branch, 2), partial=True).knowing([last] if len(needed) <= 2 else [])
+        note = self._cut(loops[-1], place, rest) if len(needed) <= 2 else "the rest"
+        self.close(place, f"}} else {{  // {note}")
+        self.each(body, rest)
         self.close(place)
 
-    def _fullness(self, body: tuple[Node, ...], place: Place) -> list[Constraint]:
-        """Conditions on what is known here under which the written-out and vector loops inside have constant bounds."""
-        found: dict[Constraint, None] = {}
+    def _full(self, node: Loop, place: Place) -> int:
+        """Its iterations in a full tile."""
+        ext = extent(node, place)
+        assert ext is not None
+        return ext.most
+
+    def _cut(self, node: Loop, place: Place, inside: Place) -> str:
+        """What is left of a loop in a tile that is not full."""
+        ext = extent(node, inside)
+        if ext is not None and ext.exact:
+            return f"the last {ext.most} of {node.var}"
+        return f"fewer than {self._full(node, place)} of {node.var}"
+
+    def _fullness(self, body: tuple[Node, ...], place: Place) -> dict[Constraint, Loop]:
+        """Conditions on what is known here under which written-out and vector loops inside have constant bounds: whose."""
+        found: dict[Constraint, Loop] = {}
 
         def go(nodes: tuple[Node, ...], inner: Mapping[str, Range]) -> None:
             for node in nodes:
@@ -94,11 +113,13 @@ class Tree(Loops):
                             for c in ext.needed:
                                 least = everywhere(c.expr, inner)
                                 if least is not None and not least.is_const:
-                                    found.setdefault(Constraint(least))
+                                    known = found.get(Constraint(least))
+                                    if known is None or (_computes(node) and not _computes(known)):
+                                        found[Constraint(least)] = node
                     go(node.body, {**inner, node.var: ranges})
 
         go(body, {})
-        return [c for c in found if place.holds(c) is None]
+        return {c: loop for c, loop in found.items() if place.holds(c) is None}
 
     def each(self, body: tuple[Node, ...], place: Place) -> None:
         for node in body:
@@ -151,3 +172,8 @@ class Tree(Loops):
         name = self.new("active")
         self.line(place, f"const i64 {name} = {c_arithmetic.index(self.helpers, 'max_i')}(0, {count});")
         return replace(place, lanes=replace(place.lanes, count=name, key=key, narrowed=True))
+
+
+def _computes(node: Loop) -> bool:
+    """Is a statement inside, which is better to name than what copies around it?"""
+    return any(isinstance(site.action, Leaf) for site in sites(node.body))

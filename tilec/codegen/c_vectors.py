@@ -54,7 +54,7 @@ class Vectors(Instructed, ABC):
         self.open(place, f"if ({self.scope(place).conditions(ext.needed)}) {{  // all {ext.most} of {self.names[node.var]}")
         inner, branch = replace(place, depth=place.depth + 1), self.branch()
         self._whole(node, ext, chunks, inner.version(branch, 0).knowing(ext.needed))
-        self.close(place, "} else {")
+        self.close(place, f"}} else {{  // fewer than {ext.most} of {self.names[node.var]}")
         self._masked(node, ext, chunks, inner.version(branch, 1))
         self.close(place)
 

@@ -6,7 +6,7 @@ Every place where a value is rounded is written out (`bf16(…)`), also inside i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilec.ir import tree
@@ -50,8 +50,15 @@ def text(program: Program) -> str:
     return "\n".join(lines)
 
 
-def loop_tree(program: Program) -> str:
-    """The short form: loops and statements only."""
+def loop_tree(
+    program: Program,
+    note: Callable[[Loop, tuple[Loop, ...]], str] = lambda loop, path: loop_note(loop),
+    leaf: Callable[[Leaf, Scope], str] | None = None,
+) -> str:
+    """The short form: loops and statements only.
+
+    note: what stands behind a loop, which has the others around it; leaf: what is said of a statement (otherwise its target).
+    """
     lines: list[str] = []
 
     def go(body: tuple[Node, ...], path: tuple[Loop, ...], depth: int) -> None:
@@ -60,13 +67,13 @@ def loop_tree(program: Program) -> str:
             pad = "  " * depth
             match node:
                 case Loop():
-                    kind = loop_note(node)
-                    lines.append(f"{pad}{node.var} in {scope.range(node)}{kind}")
+                    lines.append(f"{pad}{node.var} in {scope.range(node)}{note(node, path)}")
                     go(node.body, (*path, node), depth + 1)
                 case Guard():
                     go(node.body, path, depth)
                 case Leaf():
-                    lines.append(f"{pad}{node.statement}: {program.statement[node.statement].target.buffer}")
+                    what = leaf(node, scope) if leaf else program.statement[node.statement].target.buffer
+                    lines.append(f"{pad}{node.statement}: {what}")
                 case Copy():
                     lines.append(f"{pad}copy: {node.dst.buffer} = {node.src.buffer}")
                 case Identity():
