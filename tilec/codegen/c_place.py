@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import gcd, inf
 
 from tilec.codegen.c_scope import LANE, Range, bounds, simplified
-from tilec.ir.affine import Aff, Constraint
+from tilec.ir.affine import Aff, Constraint, Div
 from tilec.ir.program import Loop
 
 MOST = 1 << 20  # iterations that a constant may bound
@@ -33,7 +33,7 @@ class Place:
     path: tuple[Loop, ...] = ()
     env: Mapping[str, Aff] = field(default_factory=dict)  # unrolled variables and those that run along lanes
     ranges: Mapping[str, Range] = field(default_factory=dict)
-    known: Mapping[Aff, int] = field(default_factory=dict)  # e (without its constant) -> c, where e + c >= 0 holds
+    known: Mapping[Aff, int] = field(default_factory=dict)  # e (a direction) -> c, where e + c >= 0 holds
     lanes: Lanes | None = None
     widened: frozenset[str] = frozenset()  # buffers declared while lanes were active: a value per lane
     depth: int = 1
@@ -65,25 +65,26 @@ class Place:
             return True
         if high < 0:
             return False
-        rest = e - e.const
+        rest, step = direction(e)
         least = self.known.get(rest)
-        if least is not None and least <= e.const:
+        if least is not None and least <= e.const // step:
             return True
         above = self.known.get(-rest)  # rest <= above
-        return False if above is not None and above + e.const < 0 else None
+        return False if above is not None and step * above + e.const < 0 else None
 
     def most(self, e: Aff) -> float:
         """No value of `e` here is larger."""
         high = bounds(e, self.ranges)[1]
-        above = self.known.get(-(e - e.const))
-        return high if above is None else min(high, above + e.const)
+        rest, step = direction(e)
+        above = self.known.get(-rest)
+        return high if above is None else min(high, step * above + e.const)
 
     def knowing(self, cs: Iterable[Constraint]) -> Place:
         known, ranges = dict(self.known), dict(self.ranges)
         for c in cs:
             e = self.aff(c.expr)
-            rest = e - e.const
-            known[rest] = min(known.get(rest, e.const), e.const)
+            rest, step = direction(e)
+            known[rest] = min(known.get(rest, e.const // step), e.const // step)
             if len(e.terms) == 1 and isinstance(v := e.terms[0][0], str) and v in ranges:  # f*v + const >= 0
                 f = e.terms[0][1]
                 low, high = ranges[v]
@@ -102,7 +103,9 @@ class Place:
         if low >= high > -inf:  # one iteration: what depends on it is constant, so that cells may become variables
             env[loop.var] = Aff(int(low))
         inside = {**self.ranges, loop.var: (low, max(low, high))}
-        return replace(self, path=(*self.path, loop), env=env, ranges=inside, depth=self.depth + 1)
+        known = {e: c for e, c in self.known.items() if loop.var not in e.names}
+        here = replace(self, path=(*self.path, loop), env=env, ranges=inside, known=known, depth=self.depth + 1)
+        return here.knowing([c for e in upper if not e.is_const for c in _before(e, loop.var)])
 
     def fixed(self, loop: Loop, value: Aff, lanes: Lanes | None = None) -> Place:
         """With the variable replaced by an expression; its values are those of the expression."""
@@ -127,6 +130,23 @@ class Extent:
     needed: tuple[Constraint, ...]
     gaps: tuple[Aff, ...]
     tile: int = 0
+
+
+def _before(end: Aff, var: str) -> list[Constraint]:
+    """var < end; also without the division in an end such as ceil(M/4) - 2*i, which integers do not need."""
+    out = [Constraint(end - var - 1)]
+    divisions = [(a, c) for a, c in end.terms if isinstance(a, Div)]
+    if len(divisions) == 1 and divisions[0][1] == 1:
+        only = divisions[0][0]  # floor(n/d) >= e exactly where n >= d*e
+        rest = end - Aff(0, ((only, 1),))
+        out.append(Constraint(only.num + (rest - var - 1) * only.den))
+    return out
+
+
+def direction(e: Aff) -> tuple[Aff, int]:
+    """(d, n) where e = n*d + constant with the largest n: integers have n*d + c >= 0 exactly where d + floor(c/n) >= 0."""
+    n = gcd(*(c for _, c in e.terms)) or 1
+    return Aff(0, tuple((a, c // n) for a, c in e.terms)), n
 
 
 def extent(loop: Loop, place: Place) -> Extent | None:

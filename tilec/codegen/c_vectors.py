@@ -18,7 +18,7 @@ from tilec.codegen.c_place import Extent, Lanes, NotVector, Place, extent
 from tilec.codegen.c_scope import LANE
 from tilec.codegen.c_storage import element_bytes
 from tilec.ir import tree
-from tilec.ir.affine import Aff
+from tilec.ir.affine import Aff, Constraint
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.expr import walk
 from tilec.ir.printer import owned
@@ -146,10 +146,15 @@ class Vectors(Instructed, ABC):
         for g in gaps:
             text = f"{c_arithmetic.index(self.helpers, 'min_i')}({text}, {g})"
         self.line(place, f"const i64 {total} = {text};")
+        declared = len(self.lines)
         for first, lanes in chunks:
             key = tuple(g - first for g in ext.gaps)
-            span = self._span(ext.start + first, lanes, place)
-            self.open(place, f"if ({total} > {first}) {{  // {self.names[node.var]} = {span}")
+            span = f"  // {self.names[node.var]} = {self._span(ext.start + first, lanes, place)}"
+            if len(chunks) == 1 and all(place.holds(Constraint(g - 1)) for g in ext.gaps):  # its first lane is always active
+                self.lines[-1] += span
+                self._chunk(node, ext, 0, Lanes(node.var, lanes, total if lanes > 1 else None, key), place)
+                break
+            self.open(place, f"if ({total} > {first}) {{{span}")
             inner = replace(place, depth=place.depth + 1)
             count = None
             if lanes > 1:
@@ -162,6 +167,8 @@ class Vectors(Instructed, ABC):
             if count is not None and not any(count in line for line in self.lines[start:]):
                 del self.lines[start - 1]
             self.close(place)
+        if not any(total in line for line in self.lines[declared:]):
+            del self.lines[declared - 1]
 
 
 def _statements(leaf: Leaf) -> Iterator[str]:
