@@ -118,8 +118,20 @@ def test_specialised_tiles_keep_the_register_variables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [16, 48, 64])
 def test_accumulators_below_a_loop_of_one_iteration_are_variables(columns: int, tmp_path: Path) -> None:
     s = pick(product.program, ZEN4, sizes={"M": 40, "N": columns, "K": 20}, threads=1).schedule
-    assert "for jc in 0..1:  # parallel" in str(s) and "acc[" not in c_source.emit(s.program, 64)
+    text = c_source.emit(s.program, 64)
+    assert "for jc in 0..1:  # parallel" in str(s) and "acc[" not in text[text.index("*/") :]
     assert_same(s.program, function(s.program, tmp_path, vector_bytes=64), {}, reference=s.program.source)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_lanes_that_a_write_keeps_hold_something_before(width: int, tmp_path: Path) -> None:
+    """A compiler takes a variable that was never written for anything, and then also the lanes written beside it."""
+    p = pick(tilec.workload("rowquant_gemm").program, ZEN4).schedule.program
+    text = c_source.emit(p, width)
+    assert re.search(r"m_part_0 = \{0\}, ", text)
+    compiled = function(p, tmp_path, vector_bytes=width)
+    for seed, k in enumerate((3, 31, 33, 64, 70)):
+        assert_same(p, compiled, {"M": 7, "N": 70, "K": k}, seed)
 
 
 def test_a_team_is_one_parallel_region(tmp_path: Path) -> None:

@@ -154,12 +154,15 @@ def _extent(program: Program, loop: Loop, place: Place) -> str:
 
 
 def rows(variables: Mapping[str, str], width: int = 100) -> list[str]:
-    """Declarations {name: type}: a line for each row (all but the last index the same) and type; rows of one share lines."""
+    """Declarations {name, perhaps with a value: type}: a line for each row (all but the last index the same) and type.
+
+    Rows of one variable share lines.
+    """
     out: list[str] = []
     before = ("", "")
-    single = len({name.rpartition("_")[0] for name in variables}) == len(variables)
+    single = len({name.split(" ")[0].rpartition("_")[0] for name in variables}) == len(variables)
     for name, kind in variables.items():
-        row = (kind, "" if single else name.rpartition("_")[0])
+        row = (kind, "" if single else name.split(" ")[0].rpartition("_")[0])
         if row == before and len(out[-1]) + len(name) < width:
             out[-1] += f", {name}"
         else:

@@ -98,7 +98,9 @@ class Lines:
         if wide:
             place = replace(place, widened=place.widened | {b.name})
         if self.storage.in_variables(b):
-            found = {f"{name}{end}": self.helpers.type(short, place.width if wide else n) for end, n in self._variables(b)}
+            start = " = {0}" if self.storage.keeps_lanes(b.name) else ""
+            sized = [(end, place.width if wide else n) for end, n in self._variables(b)]
+            found = {f"{name}{end}{start if n > 1 else ''}": self.helpers.type(short, n) for end, n in sized}
             declared = c_comments.rows(found)
             if len(declared) == 1:
                 self._noted(place, declared[0], note)
@@ -180,6 +182,8 @@ class Lines:
         if widened and along:
             raise NotVector(f"{b.name} belongs to each lane and is indexed across them")
         if self.storage.in_variables(b):
+            if place.lanes is not None and place.lanes.narrowed and (along or widened):
+                self.storage.narrowed.add(b.name)
             return self._variable(b, name, index, along, place, widened)
         scope = self.scope(place)
         outside = b.role == "param"

@@ -33,7 +33,7 @@ def emit(program: Program, vector_bytes: int = 32) -> str:
         return out
 
     first = written(Storage(program, cells, None, shared))
-    return _text(written(Storage(program, cells, first.storage.decided(), shared)))
+    return _text(written(Storage(program, cells, first.storage.decided(), shared, narrowed=first.storage.narrowed)))
 
 
 def _text(t: Tree) -> str:

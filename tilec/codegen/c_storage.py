@@ -69,6 +69,7 @@ class Storage:
     variables: dict[str, Variables] | None = None  # None: the first pass
     shared: frozenset[str] = frozenset()  # loops that all threads of a team run: what these own lies in scratch
     accesses: dict[str, list[Access]] = field(default_factory=dict)
+    narrowed: set[str] = field(default_factory=set)  # written where a guard leaves some lanes as they are
 
     def candidate(self, b: Buffer) -> bool:
         """May the buffer become variables? Of one cell it always is one."""
@@ -84,6 +85,12 @@ class Storage:
         if not self.candidate(b):
             return False
         return not b.shape or self.variables is None or b.name in self.variables
+
+    def keeps_lanes(self, name: str) -> bool:
+        """Do writes keep lanes as they were? Then all of them hold something before: a compiler may take what never was written
+        for anything, also the lanes that are."""
+        v = (self.variables or {}).get(name)
+        return name in self.narrowed or (v is not None and v.masked)
 
     def note(self, name: str, access: Access) -> None:
         if self.variables is None:
