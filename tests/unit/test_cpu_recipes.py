@@ -21,7 +21,7 @@ from tilec.search.nests import nests
 from tilec.targets.load import parse
 from tilec.workloads import names
 
-M, N, K, L = sizes("M N K L")
+B, M, N, K, L = sizes("B M N K L")
 DATA = Path(__file__).parent.parent / "data"
 ZEN3, ZEN4 = (parse((DATA / f"host_{name}.toml").read_text(), f"host_{name}.toml") for name in ("zen3", "zen4"))
 
@@ -381,3 +381,36 @@ def test_numbers_of_one_point_leave_the_vectors():
         at = lines.index(f"{name}: f32 in register")
         assert any("# vector" in line for line in lines[at - 2 : at]), lines[at - 3 : at + 3]
     same(found.schedule.program, None)
+
+
+@kernel
+def outer_gram(A: bf16[K, M], Y: f32[M, M]):
+    for i in range(M):
+        for j in range(M):
+            acc: f32 = 0
+            for k in range(K):
+                acc += A[k, i] * A[k, j]
+            Y[i, j] = acc
+
+
+@kernel
+def gram(A: i8[B, M, K], Y: i32[B, M, M]):
+    for b in range(B):
+        for i in range(M):
+            for j in range(M):
+                acc: i32 = 0
+                for k in range(K):
+                    acc += A[b, j, k] * A[b, i, k]
+                Y[b, i, j] = acc
+
+
+@pytest.mark.parametrize("machine", [ZEN3, ZEN4], ids=["zen3", "zen4"])
+@pytest.mark.parametrize("made", [outer_gram, gram, tilec.workload("syrk")], ids=["outer", "inner", "syrk"])
+@pytest.mark.parametrize("permissions", [{}, DOTS], ids=["strict", "dots"])
+def test_a_matrix_by_its_own_transpose_is_packed_once(made: Any, machine: Any, permissions: dict[str, Any]) -> None:
+    chosen = {"M": 45, "N": 45, "K": 21, "B": 2}
+    picked = pick(made.program, machine, sizes={n: chosen[n] for n in made.program.sizes}, **permissions)
+    text_ = str(picked.schedule)
+    assert picked.notes == () and "A_packed" in text_ and "prefetch A" not in text_
+    assert ("# vector, v" in text_) == (made is gram or (made is outer_gram and machine is ZEN4 and permissions == DOTS))
+    same(picked.schedule.program)

@@ -20,7 +20,7 @@ from tilec.ir.tree import Position, at, sites
 from tilec.schedule.names import display
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import WIDEST_LANES, Core
-from tilec.search.cpu_operands import extents, right_operands, sum_loops
+from tilec.search.cpu_operands import extents, right_operands, squared, sum_loops
 from tilec.search.handles import fresh, loops_of, site
 from tilec.search.nests import Group, Nest
 
@@ -105,7 +105,7 @@ def dots_of(program: Program, group: Group, core: Core) -> Dots | None:
         assert nest.update is not None
         mine = right_operands(program, nest)
         reads = [r.buffer for r in program.statement[nest.update].reads]
-        if len(mine) != 1 or len(reads) != 2 or reads[0] == reads[1]:
+        if (len(mine) != 1 or len(reads) != 2) and squared(program, nest) is None:
             return None
     return Dots(chosen)
 
@@ -240,8 +240,10 @@ def _moving(program: Program, nest: Nest, into: str) -> tuple[int, int]:
     q = nest.update
     found = site(program, q or "")
     assert q is not None and found is not None and isinstance(found.action, Leaf)
-    index = next(r.index for r in found.action.reads if isinstance(r, Address) and r.buffer == into)
-    return _dimension(index, loops_of(program, q, nest.sums[0])), _dimension(index, loops_of(program, q, nest.band[-1]))
+    columns = loops_of(program, q, nest.band[-1])
+    reads = [r.index for r in found.action.reads if isinstance(r, Address) and r.buffer == into]
+    index = next((x for x in reads if any(e.names & {*columns} for e in x)), reads[0])
+    return _dimension(index, loops_of(program, q, nest.sums[0])), _dimension(index, columns)
 
 
 def is_peeled(program: Program, q: str) -> bool:

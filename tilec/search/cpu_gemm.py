@@ -16,7 +16,7 @@ from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core, vectorised
 from tilec.search.cpu_dot import Dots, grouped, instructed, lying, named, shared_loops, sum_loop, turned_copy
 from tilec.search.cpu_operands import Blocks, Place, extents, right_operands
-from tilec.search.cpu_packing import UNDER_WAY, copying, packed, widened
+from tilec.search.cpu_packing import UNDER_WAY, copying, of_itself, packed, widened
 from tilec.search.handles import fresh, loops_of, path_of, site, standing
 from tilec.search.nests import Group, Nest
 from tilec.search.tiles import handed_on, inlined, tile_knobs
@@ -137,6 +137,7 @@ def contraction_group(s: Schedule, group: Group, b: Blocks, core: Core, dots: Do
     if b.packed:
         for nest in reversed(sums):
             s = packed(s, nest, place, b, core, dots)
+            s = s if b.flat else of_itself(s, nest, b.NR, dots)
     if dots is not None:
         for nest in reversed(sums):
             s = lying(s, nest, dots)
@@ -268,7 +269,8 @@ def _ahead(s: Schedule, sums: Sequence[Nest], b: Blocks, core: Core, dots: Dots 
             if not isinstance(r, Address) or s.program.buffer[r.buffer].memory not in ("scratch", "global"):
                 continue
             names = frozenset[str]().union(*(e.names for e in r.index))
-            if rows in names and micro not in names:
+            alone = sum(getattr(other, "buffer", "") == r.buffer for other in found.action.reads) == 1
+            if alone and rows in names and micro not in names:
                 read = next(x for x in found.loops if x.var == k)
                 run = (
                     max((e.const for e in read.upper if e.is_const), default=0)

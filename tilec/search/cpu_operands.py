@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilec.ir.affine import Aff
 from tilec.ir.program import Address, Leaf, Program
 from tilec.search.handles import loops_of, path_of, site
 from tilec.search.nests import Nest
@@ -64,6 +65,18 @@ def right_operands(program: Program, nest: Nest) -> list[str]:
         if alone and column in names and row is not None and row not in names and kept is not None and kept.memory == "global":
             out.append(access.buffer)
     return out
+
+
+def squared(program: Program, nest: Nest) -> str | None:
+    """The buffer of which both operands of a sum are rows: one matrix by its own transpose; None where they are not."""
+    reads = program.statement[nest.update or ""].reads
+    row = next((v for v, knob in tile_knobs(program, nest).items() if knob == "BM"), None)
+    if row is None or len(reads) != 2 or reads[0].buffer != reads[1].buffer or len(nest.sums) != 1:
+        return None
+    kept = program.buffer.get(reads[0].buffer)
+    exchanged = {row: Aff.of(nest.band[-1]), nest.band[-1]: Aff.of(row)}
+    same = tuple(e.subs(exchanged) for e in reads[0].index) == reads[1].index
+    return kept.name if same and reads[0].index != reads[1].index and kept is not None and kept.memory == "global" else None
 
 
 def dimension(program: Program, buffer: str, q: str, lane: str) -> int | None:
