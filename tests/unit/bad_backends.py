@@ -112,6 +112,12 @@ class Drift:
 drifts = around(lambda arrays: None, Drift())
 
 
+def drifts_apart(program: Program, options: Options) -> Prepared:
+    """Both change their outputs, one of them far behind the other: tiles of 32 take 50 ms more."""
+    slower = "32*" in numpy_source.emit(program).replace(" ", "")
+    return around(lambda arrays: time.sleep(0.05 if slower else 0.0), Drift())(program, options)
+
+
 def mixed(program: Program, options: Options) -> Prepared:
     """What happens depends on the tile: 16 fine, 32 hangs, 64 crashes, 128 wrong, 256 does not compile."""
     text = numpy_source.emit(program)

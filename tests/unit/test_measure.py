@@ -144,6 +144,8 @@ def test_ties_keep_the_simplest_and_differences_the_fastest():
     clear = {n: Outcome([1.0 + n] * 3) for n in range(5)}
     assert _ranked(r, candidates, clear, 0.01) == 1
     assert [c.knobs for c in r.top(5)] == [c.knobs for c in candidates] and not r.best.tie
+    far = {n: Outcome([1.0, 1.0, 1.0] if n == 4 else [1.0, 3.0, 50.0]) for n in range(5)}  # what scatters ties nothing far off
+    assert _ranked(r, candidates, far, 0.01) == 1
     within = {n: Outcome([1.0 + n / 1000] * 3) for n in range(5)}
     assert _ranked(r, candidates, within, 0.0025) == 3
 
@@ -213,6 +215,11 @@ def test_a_candidate_that_fails_is_counted(backend: str, reason: str, says: str)
     assert r.measurement.measured == 0 and r.rows == []
     with pytest.raises(ScheduleError, match=f"no candidate is legal and fits on host. {reason}: 2 candidates"):
         _ = r.best
+
+
+def test_a_candidate_that_was_given_up_is_no_refuge_from_the_last_check():
+    r = tune(f"{BAD}:drifts_apart", tiles={"BN": [16, 32]}, repeats=5)
+    assert r.rejected["wrong result"].count == 2 and r.rows == []
 
 
 def test_outputs_that_change_from_run_to_run_are_wrong():

@@ -320,8 +320,10 @@ def _rounds(run: Run, team: Team, total: int) -> None:
         if turn + 1 >= FIRST:
             best = min((o.seconds for o in run.outcomes.values() if o.seconds is not None), default=0.0)
             for n in list(team.sessions):
-                if (run.outcomes[n].seconds or 0.0) > GIVEN_UP * best:
-                    team.close(n)
+                if (run.outcomes[n].seconds or 0.0) > GIVEN_UP * best:  # it may be the best yet, where those before it fail
+                    _unless_failed(run, team, n, lambda n=n: team.same(n))
+                    if n in team.sessions:
+                        team.close(n)
 
 
 def _unless_failed(run: Run, team: Team, n: int, action: Callable[[], None]) -> None:

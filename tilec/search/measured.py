@@ -21,6 +21,7 @@ from tilec.search.result import Candidate, Tuned
 
 MEASURED = 8  # candidates that a function of the person measures when nothing else is said
 NOISE = 0.01
+TIED = 0.1  # what is so much slower than the best is no tie of it, however much its samples scatter
 Drop = Callable[[str, str], None]
 
 
@@ -210,4 +211,5 @@ def simplicity(c: Candidate) -> tuple[int, int]:
 def _within_noise(a: Outcome, best: Outcome, noise: float) -> bool:
     assert a.seconds is not None and best.seconds is not None
     apart = a.seconds - best.seconds
-    return apart <= max(noise * best.seconds, 2 * (a.spread**2 + best.spread**2) ** 0.5)
+    unsure = min(2 * (a.spread**2 + best.spread**2) ** 0.5, TIED * best.seconds)  # of few samples the spread says little
+    return apart <= max(noise * best.seconds, unsure)
