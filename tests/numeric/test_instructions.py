@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.numeric.compiled import assert_same, function, needs_compiler
-from tests.unit.test_cpu_recipes import OPERANDS, ZEN4, product_of
+from tests.unit.test_cpu_recipes import OPERANDS, ZEN4, gram, outer_gram, product_of
 from tilec import workload
 from tilec.codegen import c_instructions, c_memory, c_source
 from tilec.codegen.c_helpers import Helpers
@@ -213,6 +213,14 @@ def test_operands_that_lie_otherwise_have_the_bits_of_the_loops(name: str, eleme
         assert_same(s.program, function(s.program, tmp_path, vector_bytes=64), {}, seed, reference=s.program.source)
 
 
+@pytest.mark.parametrize("made", [gram, outer_gram], ids=["i8", "bf16"])
+@pytest.mark.parametrize(("m", "k"), [(37, 48), (70, 33), (45, 21)])
+def test_a_matrix_by_its_own_transpose_has_the_bits_of_the_loops(made: Any, m: int, k: int, tmp_path: Path) -> None:
+    s = pick(made.program, ZEN4, sizes={"M": m, "K": k, **{b: 1 for b in made.program.sizes if b == "B"}}, **FAST).schedule
+    assert "# vector, v" in str(s)
+    assert_same(s.program, function(s.program, tmp_path, vector_bytes=64), {}, reference=s.program.source)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(29, 50, 33), (5, 70, 24), (1, 40, 9)])
 @pytest.mark.parametrize("permissions", [FAST, {"contract": True}], ids=["dots", "widened"])
 def test_storage_types_packed_ahead_of_the_call(permissions: dict[str, Any], m: int, n: int, k: int) -> None:
@@ -264,6 +272,18 @@ def test_sums_of_the_right_operand_are_made_once_for_all_rows() -> None:
     assert len(sums) == 2 and sums[-1] < products[0] and len(between) >= 1, (
         "once for both vectors, outside the loop over the rows"
     )
+
+
+def test_sums_of_an_argument_stay_below_what_cuts_its_lanes_off() -> None:
+    """The second vector of the last 32 columns would lie behind the end of W: nothing of it is read ahead of its condition."""
+    s = start(product_i8.program, {"M": 5, "N": 48, "K": 4})
+    s = s.split("j", 32, into=("jo", "jl")).place("acc", "register", at="jo").distribute("jl")
+    s = s.split("k", 4, into=("ko", "ki")).reorder("S1.ko", "S1.jl", "S1.ki")
+    s = s.vectorize("S1.jl").instruction("S1.jl", "vpdpbusd")
+    lines = c_source.emit(s.program, 64).split("\n")
+    condition = next(n for n, line in enumerate(lines) if "if (32*jo <= 16)" in line)
+    sums = [n for n, line in enumerate(lines) if "bias_" in line]
+    assert min(sums) > condition and all("jo" in line for line in lines if "vpdpbusd_i32x16(bias_" in line)
 
 
 def test_steps_of_a_tile_of_dot_products_are_reordered() -> None:

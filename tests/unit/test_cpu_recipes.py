@@ -400,7 +400,7 @@ def gram(A: i8[B, M, K], Y: i32[B, M, M]):
             for j in range(M):
                 acc: i32 = 0
                 for k in range(K):
-                    acc += A[b, j, k] * A[b, i, k]
+                    acc += A[b, i, k] * A[b, j, k]
                 Y[b, i, j] = acc
 
 

@@ -10,9 +10,11 @@ from tilec.codegen.c_groups import Groups, Run, weave
 from tilec.codegen.c_helpers import ELEMENT, REGISTERS, Helpers, under
 from tilec.codegen.c_lines import INDENT, Cell
 from tilec.codegen.c_place import NotVector, Place
+from tilec.codegen.c_scope import bounds
 from tilec.ir.affine import Aff
 from tilec.ir.instructions import BIASED, INSTRUCTIONS, Instruction
-from tilec.ir.program import Address, Leaf, Loop, Prefetch
+from tilec.ir.layouts import padded
+from tilec.ir.program import Address, Buffer, Leaf, Loop, Prefetch
 from tilec.ir.tree import loops, sites
 from tilec.lower.nests import written_buffers
 
@@ -38,8 +40,10 @@ class Owed:
 
     target: Cell
     place: Place
-    operand: str  # the buffer of b
-    moves: frozenset[str]  # what the address of b depends on
+    operand: Buffer  # of b
+    index: tuple[Aff, ...]  # its indices there
+    group: Loop  # over the elements of a group
+    moves: frozenset[str]  # what the indices depend on
     loaded: str  # a vector of b
 
 
@@ -61,26 +65,27 @@ class Instructed(Groups):
         inner = node.body[0]
         assert isinstance(inner, Loop) and isinstance(inner.body[0], Leaf)
         leaf = inner.body[0]
-        runs = [(r.buffer, self.groups_at(r, inner, wanted.depth, place)) for r in leaf.reads if isinstance(r, Address)]
-        same = [(n, r) for n, r in runs if r is not None and r.step == 0]
-        moving = [(n, r) for n, r in runs if r is not None and r.step != 0]
+        runs = [(r, self.groups_at(r, inner, wanted.depth, place)) for r in leaf.reads if isinstance(r, Address)]
+        same = [(a, r) for a, r in runs if r is not None and r.step == 0]
+        moving = [(a, r) for a, r in runs if r is not None and r.step != 0]
         target = self.cell(leaf.target, place.fixed(inner, inner.lower[0]))
         if lanes == 1 or len(same) != 1 or len(moving) != 1 or not target.wide:
             raise NotVector("its operands do not lie as the instruction reads them")
-        (a, group), (b, run) = same[0], moving[0]
-        cut = place.lanes.count if self.program.buffer[b].role == "param" else None
+        (a, group), (read, run) = (same[0][0].buffer, same[0][1]), moving[0]
+        b = self.program.buffer[read.buffer]
+        cut = place.lanes.count if b.role == "param" else None
         if cut is not None and run.places is not None:
             raise NotVector("a vector of groups would reach behind the end of its array")
-        right, placed = self._moving(wanted, b, run, cut, place)
+        right, placed = self._moving(wanted, b.name, run, cut, place)
         left = self._same(wanted, a, group, placed, place)
         old, _ = self.raw(target, place)
         name = product(self.helpers, wanted, lanes)
         text, note = f"{name}({old}, {left}, {right})", f"  // {leaf.statement}, {wanted.name}"
         if wanted.name == BIASED and self.owed is not None and not target.at:
-            read = next(r for r in leaf.reads if isinstance(r, Address) and r.buffer == b)
-            moves = frozenset[str]().union(*(place.aff(e).names for e in self.cells.index(read, place.path)))
+            index = tuple(place.aff(e) for e in self.cells.index(read, place.path))
+            moves = frozenset[str]().union(*(e.names for e in index))
             loaded = next(text for text, known in self.loads.items() if known == right)
-            self.owed[target.name] = Owed(target, place, b, moves, loaded)
+            self.owed[target.name] = Owed(target, place, b, index, inner, moves, loaded)
         elif wanted.name == BIASED:
             kind = self.helpers.type("i32", lanes)
             text += f" - {self.named(f'{name}(({kind}){{0}}, {self._bias(lanes)}, {right})', kind, 'bias', place)}"
@@ -122,7 +127,9 @@ class Instructed(Groups):
                 inner.add(outer.loop.var)
                 if outer.loop.var in o.moves | mine.bounds:
                     passed = (outer, *passed)
-                elif _copies(passed) <= MOST_SUMS and not any(x.bounds & inner for x in passed):
+                elif (
+                    _copies(passed) <= MOST_SUMS and not any(x.bounds & inner for x in passed) and _within(o, mine, outer, passed)
+                ):
                     at, along = outer, passed
             old, _ = self.raw(o.target, o.place)
             sums = self._sums(o, mine, at, along)
@@ -134,8 +141,7 @@ class Instructed(Groups):
     def _keeps(self, o: Owed, outer: Around) -> bool:
         """Does b hold the same elements during all of an outer loop?"""
         inside = {x.var for _, x in loops((outer.loop,))}
-        b = self.program.buffer[o.operand]
-        serial = outer.loop.kind in ("serial", "unrolled")
+        b, serial = o.operand, outer.loop.kind in ("serial", "unrolled")
         return serial and b.owner not in inside and b.name not in written_buffers(outer.loop)
 
     def _sums(self, o: Owed, mine: Around, at: Around, along: tuple[Around, ...]) -> str:
@@ -185,6 +191,22 @@ class Instructed(Groups):
 def _copies(passed: tuple[Around, ...]) -> float:
     """The iterations of loops that b moves with."""
     return prod(x.most or inf for x in passed)
+
+
+def _within(o: Owed, mine: Around, outer: Around, passed: tuple[Around, ...]) -> bool:
+    """Are all cells there that a sum of b reads in front of `outer`, also those that a condition inside keeps from being read? Of
+    a copy, which is allocated as a whole; not of an argument, behind whose end may be nothing."""
+    b = o.operand
+    if b.role == "param" or len(o.index) != len(b.shape):
+        return False
+    lower, upper = o.place.affs(o.group.lower), o.place.affs(o.group.upper)
+    ranges = {**o.place.running(o.group, lower, upper).ranges, **outer.place.ranges}
+    ranges |= {x.loop.var: (0, x.most - 1) for x in passed}
+    for e, extent in zip(o.index, padded(b.layout, b.shape), strict=True):
+        low, high = bounds(e, ranges)
+        if e.names - {mine.loop.var, o.group.var} and not (extent.is_const and low >= 0 and high < extent.const):
+            return False
+    return True
 
 
 def spread(h: Helpers, wanted: Instruction, lanes: int, turned: bool) -> str:
