@@ -185,7 +185,8 @@ def start(
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    """Kill a process that `start` made and all its descendants in its group, and wait for it; nothing if they are gone."""
+    """Kill a process that `start` made and all its descendants in its group, and wait for it; nothing if they are gone. Not later
+    than at its end: its number is then free for others."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -51,6 +51,7 @@ class Session:
     def __init__(self, job: Job, place: Workplace, name: str, lock: Path, limits: Limits) -> None:
         """name: of a folder of its own in that place."""
         self.limits, self.janitor, folder = limits, place.janitor, place.folder / name
+        self.closed = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "job").write_bytes(pickle.dumps(job))
@@ -107,7 +108,10 @@ class Session:
         return self._until("compared", START, "comparing its outputs")["text"]
 
     def close(self) -> None:
-        """Kill the process and all it started. As often as wanted."""
+        """Kill the process and all it started. As often as wanted: later its number may be another process's."""
+        if self.closed:
+            return
+        self.closed = True
         kill_group(self.process)
         self.janitor.forget(self.process)
         for pipe in (self.process.stdin, self.process.stdout):
