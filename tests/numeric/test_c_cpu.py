@@ -134,6 +134,33 @@ def test_lanes_that_a_write_keeps_hold_something_before(width: int, tmp_path: Pa
         assert_same(p, compiled, {"M": 7, "N": 70, "K": k}, seed)
 
 
+@tilec.kernel
+def added(X: f32[M, N], Y: f32[M, N], Z: i8[M, N]):
+    for i in range(M):
+        for j in range(N):
+            Y[i, j] += X[i, j]
+    for i in range(M):
+        for j in range(N):
+            Z[i, j] = X[i, j]
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("lanes", [3, 11, 22, 48])
+def test_whole_tiles_of_an_odd_width_end_where_they_end(lanes: int, width: int, tmp_path: Path) -> None:
+    """Not at the next power of two: what is added behind would be added twice, or lie behind the array."""
+    s = start(added.program)
+    for nest in ("Y", "Z"):
+        s = s.split(f"{nest}.j", lanes, into=(f"{nest}o", f"{nest}l")).vectorize(f"{nest}l")
+    compiled = function(s.program, tmp_path, vector_bytes=width)
+    for seed, n in enumerate((lanes, 2 * lanes, 2 * lanes + 1, 3 * lanes - 1)):
+        assert_same(s.program, compiled, {"M": 3, "N": n}, seed)
+    p = start(product.program).split("j", lanes, into=("jo", "jl")).place("acc", "register", at="jo").distribute("jl")
+    p = p.reorder("S1.k", "S1.jl").vectorize(("S0.jl", "S1.jl", "S2.jl"))
+    compiled = function(p.program, tmp_path, vector_bytes=width)
+    for seed, n in enumerate((lanes, 2 * lanes, 2 * lanes + 1, 3 * lanes - 1)):
+        assert_same(p.program, compiled, {"M": 3, "N": n, "K": 5}, seed)
+
+
 def test_a_team_is_one_parallel_region(tmp_path: Path) -> None:
     s = start(two).parallel(("S0.i", "S1.i")).team("S0.i", "S1.i")
     text = c_source.emit(s.program)

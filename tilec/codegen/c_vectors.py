@@ -53,7 +53,11 @@ class Vectors(Instructed, ABC):
             return
         self.open(place, f"if ({self.scope(place).conditions(ext.needed)}) {{  // all {ext.most} of {self.names[node.var]}")
         inner, branch = replace(place, depth=place.depth + 1), self.branch()
-        self._whole(node, ext, chunks, inner.version(branch, 0).knowing(ext.needed))
+        full = inner.version(branch, 0).knowing(ext.needed)
+        fits = [c for c in chunks if sum(c) <= ext.most]
+        self._whole(node, ext, fits, full)
+        for first, n in chunks[len(fits) :]:  # laid out like the lanes of the other side, of which not all are iterations
+            self._chunk(node, ext, first, Lanes(node.var, n, str(ext.most - first)), full)
         self.close(place, f"}} else {{  // fewer than {ext.most} of {self.names[node.var]}")
         self._masked(node, ext, chunks, inner.version(branch, 1))
         self.close(place)
