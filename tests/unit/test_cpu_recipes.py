@@ -365,10 +365,10 @@ def product_of(element: str, a: str, a_shape: str, w: str, w_shape: str) -> Prog
 
 @pytest.mark.parametrize("name", list(OPERANDS))
 @pytest.mark.parametrize("element", ["bf16", "i8"])
-@pytest.mark.parametrize("chosen", [{"M": 33, "N": 70, "K": 21}, {"M": 14, "N": 48, "K": 33}])
+@pytest.mark.parametrize("chosen", [{"B": 3, "M": 33, "N": 70, "K": 21}, {"B": 1, "M": 14, "N": 48, "K": 33}])
 def test_dot_products_take_operands_however_they_lie(name: str, element: str, chosen: dict[str, int]):
     program = product_of(element, *OPERANDS[name])
-    picked = pick(program, ZEN4, sizes={**chosen, **{n: 3 for n in program.sizes if n == "B"}}, **DOTS)
+    picked = pick(program, ZEN4, sizes={n: chosen[n] for n in program.sizes}, **DOTS)
     assert picked.notes == () and "# vector, v" in str(picked.schedule)
     same(picked.schedule.program)
 
@@ -407,8 +407,9 @@ def gram(A: i8[B, M, K], Y: i32[B, M, M]):
 @pytest.mark.parametrize("machine", [ZEN3, ZEN4], ids=["zen3", "zen4"])
 @pytest.mark.parametrize("made", [outer_gram, gram, tilec.workload("syrk")], ids=["outer", "inner", "syrk"])
 @pytest.mark.parametrize("permissions", [{}, DOTS], ids=["strict", "dots"])
-def test_a_matrix_by_its_own_transpose_is_packed_once(made: Any, machine: Any, permissions: dict[str, Any]) -> None:
-    chosen = {"M": 45, "N": 45, "K": 21, "B": 2}
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_matrix_by_its_own_transpose_is_packed_once(made: Any, machine: Any, permissions: dict[str, Any], batch: int) -> None:
+    chosen = {"M": 45, "N": 45, "K": 21, "B": batch}
     picked = pick(made.program, machine, sizes={n: chosen[n] for n in made.program.sizes}, **permissions)
     text_ = str(picked.schedule)
     assert picked.notes == () and "A_packed" in text_ and "prefetch A" not in text_

@@ -160,7 +160,7 @@ def named(program: Program, of: str, var: str) -> str:
 def woven(s: Schedule, into: str, nest: Nest, width: int, d: Dots) -> Schedule:
     """A copy of a right operand in panels of `width` columns, each a run of groups."""
     depth, rank = d.instruction.depth, len(s.program.buffer[into].shape)
-    k, n = _moving(s.program, nest, into)
+    k, n = moving(s.program, nest, into)
     front = tuple((dim, 1, 0) for dim in range(rank) if dim not in (k, n))
     return s.layout(into, "digits", (*front, (n, width, 0), (k, depth, 0), (n, 1, width), (k, 1, d.step)))
 
@@ -168,7 +168,7 @@ def woven(s: Schedule, into: str, nest: Nest, width: int, d: Dots) -> Schedule:
 def woven_copies(s: Schedule, into: str, nest: Nest, width: int, d: Dots, shared: bool) -> Schedule:
     """The copies that fill it, a panel's columns as a vector of groups; what is left of the sum one by one. shared: by all
     cores."""
-    s, outermost = _by_groups(s, into, *_moving(s.program, nest, into), width, d)
+    s, outermost = _by_groups(s, into, *moving(s.program, nest, into), width, d)
     return s.parallel(named(s.program, into, outermost)) if shared else s
 
 
@@ -210,17 +210,18 @@ def lying(s: Schedule, nest: Nest, d: Dots) -> Schedule:
     for number, access in enumerate(s.program.statement[q].reads):
         found = site(s.program, q)
         assert found is not None and isinstance(found.action, Leaf)
-        read, dims = found.action.reads[number], [n for n, e in enumerate(access.index) if nest.sums[0] in e.names]
-        last = len(access.index) - 1
+        read, last = found.action.reads[number], access.index[-1].names
         copied = not isinstance(read, Address) or read.buffer != access.buffer  # with another sum
-        if copied or access.buffer in right or len(dims) != 1 or dims[0] == last or not access.index[last].names:
+        if copied or access.buffer in right or nest.sums[0] in last or not last:
             continue
-        (k,), depth = dims, d.instruction.depth
         (into,) = fresh(s, f"{access.buffer}_packed")
         s = s.cache_read(access.buffer, at=None, memory="scratch", into=into)
-        front = tuple((dim, 1, 0) for dim in range(last) if dim != k)
-        s = s.layout(into, "digits", (*front, (k, depth, 0), (last, 1, 0), (k, 1, d.step))).allocate(into, 64, "huge")
-        s, _ = _by_groups(s, into, k, last, WIDEST_LANES, d)
+        rank, depth = len(s.program.buffer[into].shape), d.instruction.depth  # without dimensions of one element
+        k, n = _dimension(_read(s.program, q, into), loops_of(s.program, q, nest.sums[0])), rank - 1
+        front = tuple((dim, 1, 0) for dim in range(n) if dim != k)
+        if k < n:
+            s = s.layout(into, "digits", (*front, (k, depth, 0), (n, 1, 0), (k, 1, d.step))).allocate(into, 64, "huge")
+            s, _ = _by_groups(s, into, k, n, WIDEST_LANES, d)
         s = s.parallel(path_to_groups(s.program, into)[0][1])
     return s
 
@@ -235,15 +236,21 @@ def _copying(program: Program, into: str, dim: int) -> tuple[str, int]:
     return loop.var, extent.const if extent.is_const else 0
 
 
-def _moving(program: Program, nest: Nest, into: str) -> tuple[int, int]:
+def moving(program: Program, nest: Nest, into: str) -> tuple[int, int]:
     """The dimensions of a copied right operand along the sum and along the columns."""
     q = nest.update
-    found = site(program, q or "")
-    assert q is not None and found is not None and isinstance(found.action, Leaf)
+    assert q is not None
     columns = loops_of(program, q, nest.band[-1])
-    reads = [r.index for r in found.action.reads if isinstance(r, Address) and r.buffer == into]
-    index = next((x for x in reads if any(e.names & {*columns} for e in x)), reads[0])
+    index = _read(program, q, into, columns)
     return _dimension(index, loops_of(program, q, nest.sums[0])), _dimension(index, columns)
+
+
+def _read(program: Program, q: str, buffer: str, along: Collection[str] = ()) -> tuple[Aff, ...]:
+    """The index of a sum's read of a buffer; of two, the one that moves along these loops."""
+    found = site(program, q)
+    assert found is not None and isinstance(found.action, Leaf)
+    reads = [r.index for r in found.action.reads if isinstance(r, Address) and r.buffer == buffer]
+    return next((x for x in reads if any(e.names & {*along} for e in x)), reads[0])
 
 
 def is_peeled(program: Program, q: str) -> bool:

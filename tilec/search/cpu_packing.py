@@ -8,7 +8,7 @@ from tilec.ir.dtypes import DTYPES
 from tilec.ir.program import Address, Leaf, Program
 from tilec.schedule.schedule import Schedule
 from tilec.search.cpu_core import Core
-from tilec.search.cpu_dot import Dots, is_peeled, named, sum_loop, woven, woven_copies
+from tilec.search.cpu_dot import Dots, is_peeled, moving, named, sum_loop, woven, woven_copies
 from tilec.search.cpu_operands import Blocks, Place, dimension, right_operands, squared, sum_loops
 from tilec.search.handles import fresh, path_of, site
 from tilec.search.nests import Nest
@@ -52,17 +52,14 @@ def packed(s: Schedule, nest: Nest, place: Place, b: Blocks, core: Core, dots: D
 
 def of_itself(s: Schedule, nest: Nest, width: int, dots: Dots | None) -> Schedule:
     """Where a matrix is multiplied by its own transpose: panels of all of it, made by all cores before, for both operands."""
-    q, buffer = nest.update, squared(s.program, nest)
-    assert q is not None
+    buffer = squared(s.program, nest)
     if buffer is None:
         return s
     (into,) = fresh(s, f"{buffer}_packed")
     s = s.cache_read(buffer, at=None, memory="scratch", into=into)
     if dots is not None:
         return woven_copies(woven(s, into, nest, width, dots).allocate(into, 64, "huge"), into, nest, width, dots, True)
-    column = nest.band[-1]
-    index = next(a.index for a in s.program.statement[q].reads if any(column in e.names for e in a.index))
-    return _panels(s, into, next(d for d, e in enumerate(index) if column in e.names), width, True)
+    return _panels(s, into, moving(s.program, nest, into)[1], width, True)
 
 
 def _panels(s: Schedule, into: str, dim: int | None, width: int, shared: bool) -> Schedule:
